@@ -2,10 +2,11 @@
 
 use fencegate_process::command_hint;
 
-/// Why an operation is not to be sent. Nothing of this request was sent.
+/// The reason for which an operation is not to be sent. Nothing of this request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitOperationError {
-    /// `status`: of the answer; `None` where an operator resolved the operation as done.
+    /// The operation was answered before. `status`: the status of that answer; `None` if an
+    /// operator resolved the operation as done.
     #[error("the operation was answered before")]
     Done { status: Option<u16> },
     #[error("its name was used for another request")]

@@ -2,8 +2,8 @@
 //!
 //! The age of an operation is computed with two clocks at both ends. Its end is the later of two times: the one that
 //! ZooKeeper's leader gave the node, and the one that the gateway wrote into it. The present time is the earlier of
-//! two: the one that the leader gave the last heartbeat of this session, and this machine's. So an operation is
-//! forgotten early only if both clocks were slow at its end, or both are fast now.
+//! two: the one that the leader gave the last heartbeat of this session, and the one of this machine's clock. So an
+//! operation is forgotten too early only if both clocks were slow at its end, or both are fast now.
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -22,11 +22,11 @@ use super::{
     unresolved::is_lock_held,
 };
 
-/// Between two rounds of one session.
+/// The time between two rounds of one session.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Shards that are listed in one round.
+/// The number of shards that are listed in one round.
 const SHARDS_PER_ROUND: usize = 8;
-/// Operations that are read in one round. The round ends after the shard that reaches this number.
+/// The number of operations that are read in one round. The round ends after the shard that reaches this number.
 const RECORDS_PER_ROUND: usize = 128;
 
 /// Sweeps for as long as it is polled. Every session of every gateway sweeps; the sessions of one process take turns.
@@ -62,7 +62,7 @@ async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, index: &OperationInde
     Ok(())
 }
 
-/// Milliseconds since 1970, by the earlier of two clocks.
+/// The present time in milliseconds since 1970, by the earlier of two clocks.
 async fn conservative_now_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
     let member = format!("{}/{}", live.paths.members_path(), live.member);
     let beaten = live.client.stat(&member).await?.map_or(0, |seen| seen.modified);
@@ -71,19 +71,19 @@ async fn conservative_now_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64
 
 /// The result of reading an operation's node.
 enum OperationRecordLookup {
-    /// Gone, expired, or not readable for this session.
+    /// The node is gone, expired, or not readable for this session.
     Absent,
     Found(OperationRecordStatus, Option<Arc<QuotaOwner>>),
 }
 
 enum OperationRecordStatus {
-    /// Kept until then.
+    /// The operation is finished. Its record is kept until this time, in milliseconds since 1970.
     Finished(u64),
     Running(Option<Guid>),
     Unknown(Option<Guid>),
 }
 
-/// Returns how many operations were read.
+/// Reads the operations of one shard, and deletes expired records. Returns the number of operations that were read.
 async fn scan_shard<L: ZkClient>(
     live: &ActiveSession<L>,
     index: &OperationIndex,
@@ -174,7 +174,8 @@ async fn is_outcome_unknown<L: ZkClient>(
     {
         return Ok(false);
     }
-    // The outcome is written before the lock is given up, so it may have been written after the record was read.
+    // The outcome is written before the lock is given up. So it may have been written after the record was read, and
+    // the record is read again.
     match live.client.data(path).await {
         Ok((data, _)) => Ok(OperationRecord::parse(&data).is_ok_and(|now| now == *record)),
         Err(ZkError::NoNode) => Ok(false),
@@ -193,7 +194,7 @@ async fn delete_record<L: ZkClient>(
         let data = record.with_state(OperationState::Outlived).to_bytes();
         let steps = [MultiOp::Check { path, version }, MultiOp::Set { path, data: &data }];
         if live.client.commit(&steps).await.is_err() {
-            // Another session changed it; the next round reads the result.
+            // Another session changed the record; the next round reads the result.
             return;
         }
         version += 1;

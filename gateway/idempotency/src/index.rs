@@ -15,7 +15,8 @@ use fencegate_zookeeper::session::{active_session::ActiveSession, client::ZkClie
 use super::quota::{OperationQuotaCounter, QuotaOwner};
 use crate::error::AdmitOperationError;
 
-/// Shared by all sessions of a process. Its counts come from their sweeps, see [`super::expiry`].
+/// The index of a process, shared by all its sessions. Its counts come from the sweeps of these sessions, see
+/// [`super::expiry`].
 #[derive(Debug, Default)]
 pub struct OperationIndex(Mutex<OperationIndexState>);
 
@@ -29,13 +30,13 @@ struct OperationIndexState {
     shelves: BTreeMap<String, OperationShard>,
     /// The shard that was scanned last.
     last: String,
-    /// How many operations each owner has, over all shards.
+    /// The number of operations of each owner, over all shards.
     tally: OperationQuotaCounter,
     /// Whether every shard has been scanned since the start.
     complete: bool,
     /// Whether there are peers with an incompatible plan, which names operations or chooses keys differently.
     strangers: bool,
-    /// Since when there is no operation with a name of a former build, and no gateway that could make one.
+    /// The time since when there is no operation with a name of a former build, and no gateway that could make one.
     clean_since: Option<BootInstant>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct OperationShard {
     pub(super) finished: HashMap<OperationId, FinishedOperationEntry>,
     /// The owners of the operations, one for each operation.
     pub(super) owners: Vec<Arc<QuotaOwner>>,
-    /// Whether some have the name that a former build gave them.
+    /// Whether some operations have the name that a former build gave them.
     pub(super) former: bool,
     looked_through: bool,
 }
@@ -55,9 +56,9 @@ pub(super) struct OperationShard {
 /// A finished operation. Its record does not change before it is forgotten, so it is not read again.
 #[derive(Debug, Clone)]
 pub(super) struct FinishedOperationEntry {
-    /// It is kept until then, in milliseconds of ZooKeeper's clock.
+    /// The record is kept until this time, in milliseconds of ZooKeeper's clock.
     pub(super) until: u64,
-    /// `None`: a former build has named it.
+    /// The owner of the operation; `None` if a former build has named it.
     pub(super) owner: Option<Arc<QuotaOwner>>,
 }
 
@@ -85,7 +86,7 @@ impl OperationIndex {
     }
 
     /// Records that the attempt ended with an unknown outcome. Its lock may stay with this gateway for other requests,
-    /// so by the lock alone the operation would seem to run still.
+    /// so by the lock alone the operation would seem to be still running.
     pub(super) fn record_unknown_outcome(&self, attempt: Guid, id: OperationId) {
         self.lock_state().left.insert(attempt, id);
     }
@@ -95,7 +96,7 @@ impl OperationIndex {
         Guid::parse(attempt).is_some_and(|attempt| self.lock_state().left.contains_key(&attempt))
     }
 
-    /// The shard to scan next, by whichever session calls. `shards`: all of them, sorted.
+    /// The shard to scan next; all sessions of the process take the shards in turn. `shards`: all shards, sorted.
     pub(super) fn next_shard<'s>(&self, shards: &'s [String]) -> Option<&'s str> {
         let mut state = self.lock_state();
         let next = shards.iter().find(|shard| **shard > state.last).or(shards.first())?;
@@ -121,8 +122,8 @@ impl OperationIndex {
         shard: OperationShard,
     ) {
         let mut state = self.lock_state();
-        // An attempt in `left` whose record is no longer `admitted` has been resolved. Attempts that were left during
-        // the scan wait for the next one.
+        // An attempt in `left` whose record is no longer `admitted` has been resolved. Attempts that entered `left`
+        // during the scan stay until the next scan.
         state.left.retain(|attempt, _| !known.left.contains(attempt) || admitted.contains(attempt));
         if shard.former {
             state.clean_since = None;
@@ -138,8 +139,10 @@ impl OperationIndex {
         state.shelves.entry(id.to_string()[..SHARD_DIGITS].to_owned()).or_default().owners.push(owner);
     }
 
+    /// Checks whether one more operation of the owner may be recorded.
+    ///
     /// # Errors
-    /// The owner has used up its quota.
+    /// Returns an error if the owner has used up its quota.
     pub(super) fn check_quota(
         &self,
         owner: &QuotaOwner,
@@ -158,13 +161,13 @@ impl OperationIndex {
     }
 
     /// Whether an operation could still have the name that a former build gave it. A gateway of such a build may write
-    /// after all shards have been scanned. So the answer is yes until, for the length of `keep`, no operation had such
-    /// a name and no gateway had an incompatible plan.
+    /// after all shards have been scanned. So the answer is true until, for the length of `keep`, no operation had
+    /// such a name and no gateway had an incompatible plan.
     pub(super) fn may_have_legacy_names(&self, keep: Duration, now: BootInstant) -> bool {
         self.lock_state().clean_since.is_none_or(|since| now.since(since) <= keep)
     }
 
-    /// Drops all other shards, which are gone.
+    /// Keeps only these shards, and forgets all others, which are gone from ZooKeeper.
     pub(super) fn retain_shards(&self, shards: &[String], now: BootInstant) {
         let mut state = self.lock_state();
         let gone = state.shelves.keys().filter(|name| shards.binary_search(name).is_err());
@@ -177,7 +180,8 @@ impl OperationIndex {
         state.clean_since = if clean { state.clean_since.or(Some(now)) } else { None };
     }
 
-    /// Operations with an unknown outcome in all shards, as last seen. `None`: some shards were not scanned yet.
+    /// The number of operations with an unknown outcome in all shards, as last seen. `None`: some shards were not
+    /// scanned yet.
     pub(super) fn unknown_count(&self) -> Option<usize> {
         let state = self.lock_state();
         state.complete.then(|| state.shelves.values().map(|shard| shard.unknown).sum())
@@ -199,7 +203,7 @@ impl OperationIndexState {
     }
 }
 
-/// How many digits of an operation's name are the name of its shard.
+/// The number of digits of an operation's name that name its shard.
 const SHARD_DIGITS: usize = 2;
 
 impl Drop for RunningAttemptGuard {
@@ -211,7 +215,7 @@ impl Drop for RunningAttemptGuard {
 /// The most operations that are recorded in one of the 256 shards.
 const MAX_PER_SHARD: i32 = 100_000 / 256;
 
-/// How many operations each of the 256 shards has, as last seen: decides whether one more can be recorded.
+/// The number of operations in each of the 256 shards, as last seen. It decides whether one more can be recorded.
 #[derive(Debug, Default)]
 pub struct CachedOperationShardCounts(RefCell<HashMap<u8, i32>>);
 
@@ -220,8 +224,8 @@ impl CachedOperationShardCounts {
         self.0.borrow_mut().insert(id.as_bytes()[0], children);
     }
 
-    /// Whether there is capacity for one more. A cached count may be old: if it leaves capacity it is used, otherwise
-    /// the count is read from ZooKeeper.
+    /// Whether there is capacity for one more operation in the shard. A cached count may be old: if it leaves
+    /// capacity, it is used; otherwise the count is read from ZooKeeper.
     pub(super) async fn has_capacity<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
@@ -260,7 +264,8 @@ mod tests {
         assert_eq!(index.next_shard(&[]), None);
     }
 
-    /// An operation with an unknown outcome stays in the index until a later snapshot of its own shard is without it.
+    /// An operation with an unknown outcome stays in the index until a later scan of its own shard no longer finds it
+    /// admitted.
     #[test]
     fn unknown_operation_is_indexed_until_decided() {
         let index = OperationIndex::default();
@@ -360,7 +365,7 @@ mod tests {
             self.census.may_have_legacy_names(KEEP, BootInstant::from_nanos(self.now))
         }
 
-        /// The answers just after a scan, and a minute and a second later.
+        /// Records a scan. Returns the answers just after it, and a minute and a second later.
         fn record_shard(&mut self, name: &str, former: bool) -> [bool; 2] {
             let shard = OperationShard { former, ..OperationShard::default() };
             self.census.record_shard_scan(name, &self.census.snapshot(name), &HashSet::new(), shard);

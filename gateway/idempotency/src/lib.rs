@@ -2,8 +2,8 @@
 //! A worker gets an [`OperationPermit`] only.
 //!
 //! - [`record`]: the idempotency record of an operation
-//! - [`write_ahead`]: writes it before the request is sent, if its shard has capacity, and only under the lock of
-//!   the request; [`error`]: why it does not
+//! - [`write_ahead`]: writes the record before the request is sent, if its shard has capacity, and only under the
+//!   lock of the request; [`error`]: the reasons for which it does not
 //! - [`expiry`]: deletes records after their retention, and counts unknown outcomes in [`index`], which also
 //!   counts the operations of each shard
 //! - [`quota`]: the share of each route and each client; [`unresolved`]: what operators list and resolve
@@ -38,15 +38,15 @@ pub struct OperationToRecord {
     pub keys: Vec<ResourceKey>,
     /// Paths of the lock nodes: the transaction that writes the record checks that all of them exist.
     pub nodes: Arc<[String]>,
-    /// The token of the first dispatch.
+    /// The token of the first dispatch of the request.
     pub token: FencingToken,
     pub method: String,
-    /// Path and query.
+    /// The path and query of the request.
     pub target: String,
     /// The `Idempotency-Key` of the request.
     pub name: Option<String>,
     pub owner: QuotaOwner,
-    /// How many operations of its owner may be recorded.
+    /// The number of operations of this owner that may be recorded.
     pub memory: OperationQuota,
 }
 
@@ -74,7 +74,7 @@ impl OperationOutcome {
 #[derive(Debug)]
 pub struct OperationPermit(Box<OperationPermitInner>);
 
-/// Boxed, because every request carries the memory for it.
+/// The content of a permit. It is boxed, because every request reserves memory for a permit.
 #[derive(Debug)]
 struct OperationPermitInner {
     /// Statuses that the route counts as final, beside the usual ones.
@@ -84,7 +84,7 @@ struct OperationPermitInner {
 }
 
 impl OperationPermit {
-    /// The outcome that follows from a complete response with this status; `None` if none follows.
+    /// The outcome of the operation after a complete response with this status; `None` if the outcome stays unknown.
     pub fn outcome_for_status(&self, status: u16) -> Option<OperationOutcome> {
         match OperationEndStatus::from_status(status, &self.0.finals) {
             OperationEndStatus::Final => Some(OperationOutcome::Done(status)),
@@ -93,8 +93,8 @@ impl OperationPermit {
         }
     }
 
-    /// Records the outcome, and returns when that is done. If ZooKeeper is unreachable, it returns early, and the
-    /// outcome is recorded when ZooKeeper is back.
+    /// Records the outcome, and returns when it is recorded. If ZooKeeper cannot be reached, this returns early, and
+    /// the outcome is recorded when ZooKeeper is back.
     pub async fn complete(self, came: OperationOutcome) {
         let OperationPermitInner { came: says, written, .. } = *self.0;
         if says.send(came).is_err() {
@@ -123,13 +123,13 @@ impl OperationPermitCancelGuard {
 impl Drop for OperationPermitCancelGuard {
     fn drop(&mut self) {
         if let Some(admitted) = self.0.take() {
-            // This fails if the session's thread has already refused the operation.
+            // Sending fails if the session's thread has already refused the operation.
             admitted.0.came.send(OperationOutcome::NotExecuted).ok();
         }
     }
 }
 
-/// How long the response to an operation waits until its outcome is recorded.
+/// The longest time that the response to an operation waits until its outcome is recorded.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request to a session's thread to admit an operation; see [`write_ahead::run_operation`].

@@ -1,7 +1,8 @@
 //! Counts how many recorded operations each route and each client has in ZooKeeper, as far as this process has seen.
 //!
-//! An operation that this gateway admits counts at once. One that another gateway admits counts some seconds later,
-//! when a sweep has seen it. So a quota may be exceeded a little; only the bound of all operations is exact.
+//! An operation that this gateway admits counts at once. An operation that another gateway admits counts some
+//! seconds later, when a sweep has seen it. So a quota may be exceeded a little; only the bound of all operations is
+//! exact.
 
 use std::collections::HashMap;
 
@@ -14,11 +15,11 @@ use crate::error::AdmitOperationError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaOwner {
     pub route: String,
-    /// A hash that stands for the principal; `None` where the route knows no principals.
+    /// A hash that stands for the principal; `None` if the route knows no principals.
     pub client: Option<String>,
 }
 
-/// Operations by owner.
+/// The number of operations of each owner.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OperationQuotaCounter {
     routes: HashMap<String, usize>,
@@ -48,8 +49,10 @@ impl OperationQuotaCounter {
         }
     }
 
+    /// Checks whether one more operation of the owner may be recorded.
+    ///
     /// # Errors
-    /// The owner has used up its quota.
+    /// Returns an error if the owner has used up its quota.
     pub(super) fn check_quota(
         &self,
         owner: &QuotaOwner,

@@ -18,32 +18,32 @@ use serde::{Deserialize, Serialize};
 
 use super::{OperationOutcome, OperationToRecord, quota::QuotaOwner};
 
-/// The newest written form that this build understands.
+/// The newest format of a record that this build can read, and the one that it writes.
 pub const FORMAT: u32 = 1;
 
 /// The data of an operation's node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationRecord {
     pub format: u32,
-    /// The attempt that wrote it. After a lost answer the writer recognizes its own record by this.
+    /// The attempt that wrote the record. After a lost answer the writer recognizes its own record by this.
     pub attempt: String,
     pub fingerprint: String,
     pub keys: Vec<ResourceKey>,
-    /// Parent of the lock node of the first key; only set where the route has another lock site than the native one.
+    /// The parent of the lock node of the first key; only set if the route has another lock site than the native one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<String>,
     pub token: FencingToken,
     pub method: String,
-    /// Path and query, cut to [`MAX_TARGET_LEN`].
+    /// Path and query of the request, cut to [`MAX_TARGET_LEN`].
     pub target: String,
-    /// The `Idempotency-Key` of the request. A probe queries the upstream with it.
+    /// The `Idempotency-Key` of the request. A probe queries the upstream with this key.
     pub name: Option<String>,
-    /// The owner whose quota it counts against. Builds that named operations by their upstream wrote none.
+    /// The owner against whose quota the operation counts. Builds that named operations by their upstream wrote none.
     #[serde(default)]
     pub owner: Option<QuotaOwner>,
-    /// Seconds of the wall clock.
+    /// The time of the admission, in seconds of the wall clock since 1970.
     pub admitted: u64,
-    /// Seconds that it is retained after its end.
+    /// The time for which the record is kept after the end of the operation, in seconds.
     pub keep: u64,
     pub state: OperationState,
 }
@@ -54,11 +54,12 @@ pub struct OperationRecord {
 pub enum OperationState {
     /// The request may have been sent. If it is not running now, its outcome is unknown.
     Admitted,
-    /// `at`: seconds, by the wall clock of the writer. `status`: `None` if an operator wrote it.
+    /// The operation is finished. `at`: the time, in seconds by the wall clock of the writer. `status`: `None` if an
+    /// operator wrote the record.
     Done { at: u64, status: Option<u16> },
-    /// Nothing was sent: a repeat may run.
+    /// Nothing was sent, so a repeat may run.
     Aborted { at: u64 },
-    /// About to be deleted; the record counts as missing.
+    /// The record is about to be deleted, and counts as missing.
     Outlived,
 }
 
@@ -88,8 +89,10 @@ impl OperationRecord {
         serde_json::to_vec(self).expect("plain fields serialise")
     }
 
+    /// Parses the data of an operation's node.
+    ///
     /// # Errors
-    /// The data is no record, or a newer build wrote it.
+    /// Returns an error if the data is no record, or if a newer build wrote it.
     pub fn parse(data: &[u8]) -> Result<Self, String> {
         let record: Self = serde_json::from_slice(data).map_err(|error| error.to_string())?;
         if record.format > FORMAT {
@@ -103,8 +106,8 @@ impl OperationRecord {
         Self { state, ..self.clone() }
     }
 
-    /// Whether the record may be deleted. A record with an unknown outcome never may. `modified`: when the node was
-    /// last changed, in milliseconds by the clock of ZooKeeper's leader. `now`: in milliseconds, too.
+    /// Whether the record may be deleted. A record with an unknown outcome never may. `modified`: the time at which
+    /// the node was last changed, by the clock of ZooKeeper's leader. Both times are in milliseconds since 1970.
     pub(crate) fn is_expired(&self, modified: u64, now: u64) -> bool {
         match self.state {
             OperationState::Admitted => false,
@@ -113,8 +116,9 @@ impl OperationRecord {
         }
     }
 
-    /// Until when a finished operation is retained. Its end is the later of two times: the one that ZooKeeper's leader
-    /// wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
+    /// The time until which a finished operation is retained, in milliseconds since 1970. Its end is the later of two
+    /// times: the one that ZooKeeper's leader wrote, and the one that the gateway wrote. So a single slow clock does
+    /// not shorten the retention.
     pub(crate) fn retention_end(&self, modified: u64) -> u64 {
         let ended_at = match self.state {
             OperationState::Done { at, .. } | OperationState::Aborted { at } => at.saturating_mul(1000),
@@ -146,7 +150,7 @@ impl From<OperationOutcome> for OperationState {
     }
 }
 
-/// How often a node of this version has to be written in one transaction, so that its new version means `admitted`.
+/// The number of writes in one transaction after which a node of this version has a version that means `admitted`.
 pub(crate) fn writes_to_admit(version: i32) -> usize {
     3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
 }
@@ -165,7 +169,7 @@ pub(crate) fn is_deletable(version: i32) -> bool {
 mod tests {
     use super::*;
 
-    /// A record that is admitted again gets a version that means neither finished nor deletable.
+    /// A record that is admitted again gets a version that means neither finished nor outlived.
     #[test]
     fn readmitted_record_has_admitted_version() {
         for version in [1, 2, 4, 5, 1000] {
@@ -206,7 +210,8 @@ mod tests {
         assert!(OperationRecord::parse(&newer.to_bytes()).is_err());
     }
 
-    /// The parent of a lock node in the place of another program is recovered from its path; an own one gives none.
+    /// The parent of a lock node among those of other programs is recovered from its path; a native lock node gives
+    /// none.
     #[test]
     fn foreign_lock_parent_is_recovered() {
         let key = ResourceKey::parse("order/42").expect("a key");
@@ -215,7 +220,7 @@ mod tests {
         assert_eq!(foreign_lock_parent(&key, "/app/locks/42/x__lock__0000000001"), parent);
     }
 
-    /// If one clock was behind when an operation ended, its retention ends no earlier.
+    /// If one clock was behind when an operation ended, its retention does not end earlier.
     #[test]
     fn slow_clock_never_shortens_retention() {
         let right = 1_000_000;

@@ -16,13 +16,13 @@ use super::record::{OperationRecord, OperationState};
 pub struct UnresolvedOperation {
     pub reference: String,
     pub record: OperationRecord,
-    /// The lock that it was sent under is still held: it may be running now.
+    /// Whether the lock under which the operation was sent is still held, so that the operation may be running now.
     pub may_run: bool,
     path: String,
     version: i32,
 }
 
-/// Why operations could not be listed or resolved.
+/// The reason for which operations could not be listed or resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveOperationError {
     #[error("read {path}")]
@@ -44,7 +44,7 @@ pub enum ResolveOperationError {
     Write { reference: String, source: MultiError },
 }
 
-/// All unresolved operations. `base`: of the era, to identify locks by their tokens.
+/// All unresolved operations. `base`: the base of the era, with which locks are identified by their tokens.
 pub async fn list_unresolved(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -61,7 +61,7 @@ pub async fn list_unresolved(
     Ok(open)
 }
 
-/// `None` if the outcome is known, or the record is gone or unreadable.
+/// Reads an operation. `None` if its outcome is known, or if the record is gone or unreadable.
 async fn read_unresolved(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -87,12 +87,12 @@ async fn read_unresolved(
     Ok(Some(UnresolvedOperation { reference, record, may_run, path, version: seen.version }))
 }
 
-/// Digits of an [`fencegate_policies::operation::OperationId::reference`].
+/// The number of digits of an [`fencegate_policies::operation::OperationId::reference`].
 const REFERENCE: usize = 16;
-/// Its first digits name the shard, as in [`ZkPaths::operation_shard_path`].
+/// The number of its first digits that name the shard, as in [`ZkPaths::operation_shard_path`].
 const SHARD: usize = 2;
 
-/// The unknown operation with this reference. Only records with a matching name are read.
+/// Finds the unresolved operation with this reference. Only records with a matching name are read.
 pub async fn find_unresolved(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -117,12 +117,13 @@ pub async fn find_unresolved(
 }
 
 impl UnresolvedOperation {
-    /// Whether the operation may be resolved. `within`: how long after its admission a dispatch may be started,
-    /// measured by the wall clock, with a second more for the whole seconds of the record. A report of the service that
-    /// the operation was not done is about the past; within that time the request may arrive after the answer.
+    /// Whether the operation may be resolved. `within`: the time after its admission until which a dispatch may be
+    /// started, by the wall clock; a second is added for the whole seconds of the record. A service that reports that
+    /// the operation was not done only knows the past: until that time has passed, the request may still arrive.
     ///
     /// # Errors
-    /// It may be running; or it is to be resolved as not done, and may still be started.
+    /// Returns an error if the operation may be running, or if it is to be resolved as not done and may still be
+    /// started.
     pub fn check_resolvable(&self, done: bool, within: Duration) -> Result<(), ResolveOperationError> {
         let reference = self.reference.clone();
         if self.may_run {
@@ -136,7 +137,7 @@ impl UnresolvedOperation {
         Ok(())
     }
 
-    /// Records an operator's decision: `done`, or never executed.
+    /// Records an operator's decision: the operation was done, or it was never executed.
     pub async fn resolve(&self, link: &impl ZkClient, done: bool) -> Result<(), ResolveOperationError> {
         let at = unix_seconds();
         let state =
@@ -186,7 +187,8 @@ pub(super) async fn is_lock_held(
         if makes_the_token(seen) {
             return Ok(true);
         }
-        // This node only queues for an exclusive node, whose czxid makes the token.
+        // This lock node only queues for an exclusive node. The token is made of the czxid of the exclusive node, so
+        // that node is read.
         if let Some(path) = node_data::parse_exclusive_path(&says)
             && link.stat(path).await?.is_some_and(makes_the_token)
         {

@@ -1,4 +1,4 @@
-//! Records an operation before it is sent, and its outcome afterwards; on the session's thread.
+//! Records an operation before it is sent, and its outcome afterwards. This runs on the session's thread.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use super::{
     record::{OperationRecord, OperationState, writes_to_admit},
 };
 
-/// How often the write is retried because other requests created or removed the node meanwhile.
+/// The write is tried this often: other requests may create or remove the node between the read and the write.
 const MAX_ATTEMPTS: usize = 16;
 
-/// Why an operation was not admitted.
+/// The reason for which an operation was not admitted.
 enum WriteOperationRecordError {
     Refused(AdmitOperationError),
     /// It is unknown whether the record was written. If it was, it has to be marked as never sent.
@@ -34,11 +34,11 @@ impl WriteOperationRecordError {
         Self::Unsettled(AdmitOperationError::Service("the session ended".into()))
     }
 
-    /// The same error for a write that was sent and may have been done.
+    /// Converts an error that came after the answer to the write was lost: the write may have been done.
     fn into_unsettled_error(self) -> Self {
         match self {
             Self::Refused(error @ AdmitOperationError::Service(_)) => Self::Unsettled(error),
-            // The record that was found is another attempt's.
+            // The record that was found is another attempt's, so this attempt wrote none.
             other => other,
         }
     }
@@ -69,13 +69,13 @@ pub async fn run_operation<L: ZkClient>(
         census,
     };
     let admitted = node.admit(&live, &counts, &wanted).await;
-    // Release the session while the upstream works: a session that is in use cannot be closed.
+    // The session is released while the upstream works, because a session that is in use cannot be closed.
     drop(live);
     match admitted {
         Ok(version) => {
             let came = match answer.send(Ok(())) {
                 Ok(()) => came.await.ok(),
-                // The caller went away meanwhile: nothing was sent.
+                // The caller went away meanwhile, so nothing was sent.
                 Err(_) => Some(OperationOutcome::NotExecuted),
             };
             match came {
@@ -92,7 +92,7 @@ pub async fn run_operation<L: ZkClient>(
             node.record_outcome(&current, None, OperationOutcome::NotExecuted.into()).await;
         }
     }
-    // Fails when the caller has stopped waiting for it.
+    // Sending fails if the caller has stopped waiting for it.
     written.send(()).ok();
 }
 
@@ -104,7 +104,8 @@ struct OperationNodeWriter {
 }
 
 impl OperationNodeWriter {
-    /// Writes the record. Returns the version of the node if this attempt wrote it; only then may the request be sent.
+    /// Writes the record. Returns the version of the node if this attempt wrote the record; only then may the request
+    /// be sent.
     async fn admit<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
@@ -141,7 +142,7 @@ impl OperationNodeWriter {
                         continue;
                     }
                     Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => unheard = true,
-                    // Another attempt was faster; read again.
+                    // Another attempt was faster, so read the record again.
                     Err(MultiError {
                         fault: ZkError::NodeExists | ZkError::NoNode | ZkError::BadVersion,
                         ..
@@ -205,7 +206,7 @@ impl OperationNodeWriter {
         Ok(if counts.has_capacity(live, &self.id).await? { Ok(()) } else { Err(AdmitOperationError::Full) })
     }
 
-    /// All or nothing: the lock is held, and the operation is new.
+    /// Writes the record in one transaction, which fails if the lock is not held or the operation is not new.
     async fn write_record<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
@@ -259,9 +260,9 @@ impl OperationNodeWriter {
         }
     }
 
-    /// Records the outcome of the attempt, through any session, for as long as it takes. `version`: of the node; if it
-    /// is `None`, the node is read first. No session is held between two retries, because a session that is in use
-    /// cannot be closed.
+    /// Records the outcome of the attempt, through any session, for as long as it takes. `version`: the version of the
+    /// node; if it is `None`, the node is read first. No session is held between two retries, because a session that
+    /// is in use cannot be closed.
     async fn record_outcome<L: ZkClient>(
         &self,
         current: &CurrentSession<L>,
@@ -274,7 +275,7 @@ impl OperationNodeWriter {
             let path = live.paths.operation_path(&self.id);
             let expected = match version.take() {
                 Some(version) => version,
-                // The record may belong to a later attempt by now, so read its attempt.
+                // The record may belong to a later attempt by now, so its attempt is read.
                 None => match read_record(&live, &path).await {
                     Ok(Some((record, version)))
                         if record.attempt == self.record.attempt
@@ -336,7 +337,7 @@ async fn read_record<L: ZkClient>(
             (Err(ZkError::SessionEnded), _) | (_, Err(ZkError::SessionEnded)) => {
                 Err(WriteOperationRecordError::session_ended())
             }
-            // This session was given up, and all its operations may fail like this for ever.
+            // This session was given up. All its operations may fail like this for ever, so do not retry.
             (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_)))
                 if live.ended.is_cancelled() =>
             {

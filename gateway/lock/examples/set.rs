@@ -1,4 +1,5 @@
-//! Locks several keys at once, all or none: money goes from one account to another, and back at the same time.
+//! Locks several keys at once, all or none: transfers between two accounts lock both, in either order, at the
+//! same time.
 //!
 //!     cargo run -p fencegate-lock --example set -- zk-1:2181,zk-2:2181 /example
 

@@ -26,7 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cached = [lock_once(&client, true).await?, lock_once(&client, true).await?];
     println!("cached: larger {}, same node {}", cached[0] < cached[1], cached[0].same_grant(cached[1]));
 
-    // Dropped without `release`, as by a panic: work that was begun may go on, so the next holder gets a new node.
+    // The guard is dropped without `release`, as by a panic. Work that was begun may go on, so the next holder gets a
+    // new node.
     drop(client.lock("sensor/7").wait(WAIT).cached().await?);
     let after = lock_once(&client, true).await?;
     println!("after a drop: larger {}, same node {}", cached[1] < after, cached[1].same_grant(after));

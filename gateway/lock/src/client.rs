@@ -80,7 +80,7 @@ use crate::manager::{
 pub struct LockClient {
     lock_manager: LockManager,
     clock: SharedClock,
-    /// Shown to operators in listings of held locks.
+    /// The name of the process, shown to operators in listings of held locks.
     name: Arc<str>,
     root: String,
     families: MetricRegistry,
@@ -90,10 +90,11 @@ pub struct LockClient {
 }
 
 impl LockClient {
-    /// Connects, and returns when locks can be granted. Waits for that at most one session timeout.
+    /// Connects, and returns when locks can be granted. Waits for that at most for one session timeout.
     ///
     /// # Errors
-    /// [`LockClientError::Options`], [`LockClientError::Unavailable`], [`LockClientError::NotInitialised`] and [`LockClientError::RolledBack`].
+    /// Returns [`LockClientError::Options`], [`LockClientError::Unavailable`], [`LockClientError::NotInitialised`] or
+    /// [`LockClientError::RolledBack`].
     ///
     /// # Cancellation
     /// Dropping the future closes the sessions that were opened.
@@ -124,7 +125,7 @@ impl LockClient {
     /// [`LockClientError::Unavailable`].
     ///
     /// # Errors
-    /// [`LockClientError::Options`]
+    /// Returns [`LockClientError::Options`] if the options are invalid.
     pub fn start(options: &ConnectOptions) -> Result<Self, LockClientError> {
         let policy = options.to_policy().map_err(LockClientError::Options)?;
         let clock: SharedClock = Arc::new(MachineClock);
@@ -170,7 +171,7 @@ impl LockClient {
         Ok(Self { lock_manager: manager, clock, name, root, families, stop, ended })
     }
 
-    /// Requests a key exclusively: no other holder reads or writes under it meanwhile.
+    /// Requests a key exclusively: while the lock is held, nobody else reads or writes under the key.
     pub fn lock(&self, key: &str) -> LockBuilder<'_> {
         self.builder([key], LockMode::Exclusive)
     }
@@ -232,11 +233,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A lock request: await it to send it.
 ///
 /// # Errors
-/// All but [`LockClientError::Options`]. If the connection is lost, the call waits for it until the session deadline; after that
-/// it is refused at once.
+/// Returns any error but [`LockClientError::Options`]. If the connection is lost, the call waits for it until the
+/// session deadline; after that it is refused at once.
 ///
 /// # Cancellation
-/// Dropping the future leaves the queue; a node that exists is removed.
+/// Dropping the future takes the request out of the queue; a lock node that exists is removed.
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct LockBuilder<'c> {
     client: &'c LockClient,
@@ -249,8 +250,8 @@ pub struct LockBuilder<'c> {
 }
 
 impl LockBuilder<'_> {
-    /// How long to wait for another holder. Default: not at all. The reply of ZooKeeper itself is always waited for, up
-    /// to a second.
+    /// Sets how long to wait for another holder. Default: not at all. Even then the reply of ZooKeeper itself is waited
+    /// for, up to a second.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
@@ -262,7 +263,7 @@ impl LockBuilder<'_> {
         self.cached_with(CachedHoldLimits::default())
     }
 
-    /// Like [`LockBuilder::cached`], with other bounds.
+    /// Like [`LockBuilder::cached`], with other limits.
     pub(crate) fn cached_with(self, rules: CachedHoldLimits) -> Self {
         Self { hold: LockReusePolicy::Cached(rules), ..self }
     }
@@ -358,7 +359,7 @@ impl<'c> IntoFuture for LockBuilder<'c> {
     }
 }
 
-/// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.
+/// Starts a thread for the sessions: long computations in the program must not delay their heartbeats.
 fn start_sessions(
     workers: Vec<(SessionWorker, SessionSettings)>,
     servers: &ZkServers,

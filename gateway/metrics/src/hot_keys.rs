@@ -1,5 +1,5 @@
-//! Which keys are waited for most, in bounded memory: a top-k sketch, because a label per key would be one series per
-//! account.
+//! The keys that requests wait for most, in bounded memory: a top-k sketch, because with a label for each key there
+//! would be one series per account.
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ struct HotKeyWindows {
     since: Instant,
 }
 
-/// The result covers between one and two of these windows.
+/// The width of a window. A result covers the time of one to two windows.
 const WINDOW: Duration = Duration::from_secs(150);
 
-/// How many keys are counted at a time. A key that is not among them has less than this fraction of all waiting.
+/// The most keys that are counted at a time. A key that is not among them has less than this fraction of all waiting.
 const MAX_KEYS: usize = 512;
 
 /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): when all counters are taken, a new key replaces the smallest
@@ -36,11 +36,11 @@ struct HotKeySketch {
 /// The count of one key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HotKeyCount {
-    /// Microseconds that its requests waited, together; the true value is at most `over` less.
+    /// The microseconds that requests waited for the key, in total; the true value is lower by at most `over`.
     pub waited: u64,
     pub over: u64,
     pub requests: u64,
-    /// Requests that waited in vain.
+    /// The number of requests that waited and did not get the lock.
     pub refused: u64,
 }
 
@@ -56,7 +56,7 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// A request got its keys, or gave up, after this wait.
+    /// Records that a request got its keys, or gave up, after this wait.
     pub fn record_wait(&self, keys: &[ResourceKey], waited: Duration, refused: bool) {
         let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).max(1);
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl HotKeys {
         }
     }
 
-    /// The keys with the longest waits, and the age of the count.
+    /// The keys with the longest waits in total, and the time that these counts cover.
     pub fn top(&self, most: usize) -> (Vec<(ResourceKey, HotKeyCount)>, Duration) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.rotate();
@@ -95,7 +95,7 @@ impl HotKeyWindows {
             return;
         }
         let current = std::mem::take(&mut self.current);
-        // No request came for longer than a window, so the last window is empty.
+        // If no request came for longer than a window, the last window is empty.
         self.last = if passed < 2 * WINDOW { current } else { HotKeySketch::default() };
         self.since = Instant::now();
     }

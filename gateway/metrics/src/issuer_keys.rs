@@ -1,9 +1,11 @@
-//! The metrics of the keys of issuers of bearer tokens. The names of issuers come from the policy.
+//! The metrics of the keys with which the issuers of bearer tokens sign. The names of issuers come
+//! from the policy.
 
 use fencegate_process::registry::MetricRegistry;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-/// The families of the key sets that are fetched for bearer tokens; clones count into the same ones.
+/// The families of the key sets that are fetched for bearer tokens; all clones share the same
+/// families.
 #[derive(Debug, Clone)]
 pub struct IssuerKeyMetrics {
     fetches: IntCounterVec,
@@ -26,7 +28,7 @@ impl IssuerKeyMetrics {
         }
     }
 
-    /// Metrics that nobody sees, for commands that are no gateway.
+    /// Metrics that are not exposed, for commands that are no gateway.
     pub fn unexposed() -> Self {
         Self::register(&MetricRegistry::new())
     }
@@ -40,9 +42,9 @@ impl IssuerKeyMetrics {
         self.unusable.with_label_values(&[issuer]).set(is_unusable.into());
     }
 
-    /// The plan has this issuer no longer, or has its keys in a file.
+    /// Removes the series of an issuer that the plan no longer has, or whose keys are now in a file.
     pub fn remove_unusable(&self, issuer: &str) {
-        // It is no error if there is no such series.
+        // It is no error if the issuer has no series.
         drop(self.unusable.remove_label_values(&[issuer]));
     }
 }

@@ -1,5 +1,5 @@
-//! The results of an acquire, of forwarding, of an exchange and of a reload. Each is the value of a label, so that
-//! all series exist before one is counted.
+//! The results of acquires, of forwarding, of exchanges and of reloads. Each result is the value of a label, so that
+//! all series can be created before the first result is counted.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use fencegate_refusal::{RefusalReason, RefusalSourceError};
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 
-/// In the order of their discriminants.
+/// The modes in the order of their discriminants, which are indexes into arrays by mode.
 pub(super) const MODES: [LockMode; 2] = [LockMode::Exclusive, LockMode::Shared];
 
-/// Why an exchange with an upstream had no answer.
+/// The reasons for which an exchange with an upstream had no answer, as labels.
 pub(super) const UPSTREAM_ERRORS: [&str; 7] =
     ["connect", "full", "timeout", "proof", "protocol", "unsent", "broken"];
 
 /// The result of an acquire.
 pub enum AcquireLabel<'a> {
-    /// This gateway held the lock, and it was free.
+    /// This gateway held the lock already, and the lock was free.
     Warm,
     Immediate,
     Waited,
-    /// The request was called inside a dispatch that has the lock.
+    /// The request is a callback inside a dispatch that has the lock.
     Nested,
     /// An earlier request of this gateway handed the lock over.
     HandedOver,
@@ -31,7 +31,7 @@ pub enum AcquireLabel<'a> {
 }
 
 impl AcquireLabel<'_> {
-    /// The result, and whether another holder was in the way.
+    /// The labels for the result, and for whether another holder was ahead.
     pub(super) fn result_and_contended(&self) -> (&'static str, &'static str) {
         match self {
             Self::Warm => ("warm", "no"),
@@ -40,7 +40,7 @@ impl AcquireLabel<'_> {
             Self::Waited | Self::HandedOver => ("granted", "yes"),
             Self::ClientGone => ("client-gone", "yes"),
             Self::Refused(AcquireError::Elsewhere(_)) => SENT_ON,
-            // In both cases ZooKeeper grants no lock.
+            // Without an installation ZooKeeper grants no lock, as without a lock service, so both have one label.
             Self::Refused(AcquireError::NotInitialised(_)) => (RefusalReason::LockService.word(), "no"),
             Self::Refused(refused) => {
                 let contended = if refused.is_held_elsewhere() { "yes" } else { "no" };
@@ -50,10 +50,10 @@ impl AcquireLabel<'_> {
     }
 }
 
-/// Another gateway holds the key, and the request was forwarded to it.
+/// The labels for a request that was forwarded to the gateway that holds the key.
 const SENT_ON: (&str, &str) = ("forwarded", "yes");
 
-/// All label values of acquires: mode and result.
+/// All label values of acquires: mode, and result with contention.
 pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
     let refused = [
         AcquireError::Locked,
@@ -81,12 +81,12 @@ pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static 
     words.flat_map(|words| MODES.map(|mode| (mode.as_str(), words)))
 }
 
-/// The result of sending a request to the gateway that keeps its key.
+/// The result of forwarding a request to the gateway that holds its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerForwardLabel {
-    /// The answer of that gateway was passed on.
+    /// The answer of that gateway was passed on to the client.
     Answered,
-    /// Nothing was dispatched, and the request queued here.
+    /// Nothing was dispatched there, and the request queued here.
     Requeued,
     /// The client left while the other gateway had the request.
     ClientGone,
@@ -131,7 +131,8 @@ impl ReloadResult {
     }
 }
 
-/// The class of a status. An upstream may answer any number from 100 to 999, and series must not grow without bound.
+/// The class of a status. An upstream may answer any number from 100 to 999, and the number of series must stay
+/// bounded.
 pub(super) fn status_class(status: StatusCode) -> &'static str {
     match status.as_u16() / 100 {
         1 => "1xx",

@@ -1,5 +1,5 @@
-//! The metrics of requests, routes, upstreams, leases and plans, under the names that dashboards and alerts use. Labels come
-//! from the configuration or from enums, never from a request, so traffic cannot make series.
+//! The metrics of requests, routes, upstreams, leases and plans, under the names that dashboards and alerts use. Labels
+//! come from the configuration or from enums, never from a request, so requests cannot create series.
 //!
 //! - `registry`: the families of upstreams, leases and plans, and those that other parts of the process have registered
 //! - `requests`, `route`: the families of requests; `worker`: one worker's view of them; `labels`: the results that are
@@ -10,7 +10,7 @@
 //!
 //! Locks, guards and connections have metrics in their own crates. `deploy/METRICS.md` is written by `tests/metrics.rs`.
 
-// `println!` panics when the reader is gone.
+// `println!` panics when the reader of the output is gone, so this crate does not use it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod hot_keys;

@@ -31,11 +31,11 @@ pub struct AllMetricFamilies {
     pub(super) upstreams: UpstreamMetricFamilies,
     plans: ReloadMetricFamilies,
     keys: IntGauge,
-    /// Counts the keys, if a function for it was set.
+    /// The function that counts the keys, if one was set.
     counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     log_lost: IntCounter,
     access_lost: IntCounter,
-    /// The queue of the access log counts by itself.
+    /// The counter of lost lines that the queue of the access log keeps itself.
     access_lines: OnceLock<ErrorCounter>,
     spans_lost: IntCounter,
     hung_seconds: IntCounterVec,
@@ -44,9 +44,9 @@ pub struct AllMetricFamilies {
     endpoints: EndpointMetrics,
     clients: ClientConnectionMetrics,
     buffered: BufferMetrics,
-    /// Only in a gateway.
+    /// The metrics of leases; exposed in a gateway only.
     leases: LeaseMetrics,
-    /// Only in a gateway.
+    /// The metrics of issuers' keys; exposed in a gateway only.
     issuer_keys: IssuerKeyMetrics,
 }
 
@@ -131,7 +131,7 @@ impl AllMetricFamilies {
         self.families.register(IntGauge::with_opts(build)).set(1);
     }
 
-    /// Another plan is in force.
+    /// Adapts the series to another plan that is in force.
     pub fn apply_plan_to_metrics(&self, gateway: &GatewayPlan) {
         self.plans.set_config_info(gateway);
         gateway.serving.upstreams.iter().for_each(|upstream| self.upstreams.init_series(upstream));
@@ -142,17 +142,17 @@ impl AllMetricFamilies {
         self.plans.record_policy_reload(result);
     }
 
-    /// How many routes are refused because other gateways lock them in another way.
+    /// Sets the number of routes that are refused because other gateways lock them in another way.
     pub fn set_refused_routes(&self, routes: usize) {
         self.plans.set_refused_routes(routes);
     }
 
-    /// Sets the counter of the lines of the access log that were lost. The first one is kept.
+    /// Sets the counter of lost lines of the access log. If it is set twice, the first counter is kept.
     pub fn set_access_line_counter(&self, counter: ErrorCounter) {
         drop(self.access_lines.set(counter));
     }
 
-    /// Takes the counts over that are kept elsewhere.
+    /// Copies the counts of lost lines from the counters outside of this registry.
     fn refresh_lost_lines(&self) {
         let access = self.access_lines.get().map_or(0, dropped_count);
         for (metric, lost) in [(&self.log_lost, dropped_lines()), (&self.access_lost, access)] {
@@ -160,19 +160,19 @@ impl AllMetricFamilies {
         }
     }
 
-    /// Spans that were lost.
+    /// The counter of lost spans.
     pub fn spans_lost(&self) -> IntCounter {
         self.spans_lost.clone()
     }
 
-    /// Seconds for which threads hung, by what they do.
+    /// The counter of the seconds for which threads hung, by their work.
     pub fn hung_seconds(&self) -> IntCounterVec {
         self.hung_seconds.clone()
     }
 
-    /// Sets the function that counts the keys that are wanted or held. It is called for each scrape.
+    /// Sets the function that counts the keys that requests want or hold. It is called for each scrape.
     pub fn set_key_counter(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
-        // The first function is kept: a process has one lock manager.
+        // If a function was set before, it is kept: a process has one lock manager.
         drop(self.counted_keys.set(Box::new(count)));
     }
 
@@ -201,18 +201,18 @@ impl AllMetricFamilies {
         &self.buffered
     }
 
-    /// The present values of all families. With thousands of routes this takes a while, so it must not be called on a
-    /// thread on which requests are served.
+    /// The present values of all families. With thousands of routes this takes a while, so do not call it on a thread
+    /// on which requests are served.
     pub fn gather(&self) -> MetricSnapshot {
         MetricSnapshot::new(self.families.gather())
     }
 
-    /// How long requests waited for their locks, over all routes.
+    /// The distribution of the times that requests waited for their locks, over all routes.
     pub fn wait_distribution(&self) -> HistogramBucketCounts {
         self.requests.wait_distribution()
     }
 
-    /// How long requests held their locks, over all routes.
+    /// The distribution of the times that requests held their locks, over all routes.
     pub fn hold_distribution(&self) -> HistogramBucketCounts {
         self.requests.hold_distribution()
     }
@@ -221,7 +221,7 @@ impl AllMetricFamilies {
         self.guard.clone()
     }
 
-    /// The text format that Prometheus scrapes.
+    /// All families in the text format that Prometheus scrapes.
     pub fn render(&self) -> Vec<u8> {
         self.requests.refresh_oldest_waits();
         self.endpoints.update_gauges();
@@ -238,19 +238,19 @@ impl AllMetricFamilies {
     }
 }
 
-/// The families of the other role. They are not exposed.
+/// A registry for families that this role of process does not have. It is not exposed.
 fn unexposed_families() -> MetricRegistry {
     MetricRegistry::new()
 }
 
-/// The lease counters of one gateway. Clones count together.
+/// The lease counters of one gateway. All clones share the same counters.
 #[derive(Clone)]
 pub struct LeaseMetrics {
     leases: IntGaugeVec,
     ended: IntCounterVec,
 }
 
-/// The reasons why leases end.
+/// The reasons for the end of a lease, as labels.
 pub const END_REASONS: [&str; 8] =
     ["released", "expired", "gave-up", "broken", "session-lost", "retired", "too-old", "refused"];
 
@@ -283,7 +283,7 @@ impl LeaseMetrics {
     }
 }
 
-/// The families of the plan.
+/// The families about the plan and its reloads.
 pub(super) struct ReloadMetricFamilies {
     config: IntGaugeVec,
     reloads: IntCounterVec,
@@ -336,7 +336,7 @@ impl ReloadMetricFamilies {
 
 /// The families by upstream.
 pub(super) struct UpstreamMetricFamilies {
-    /// Counted per thread, because each request touches it.
+    /// Counted per thread, because each request changes it.
     pub(super) seconds: ShardedMetric<HistogramVec>,
     pub(super) errors: IntCounterVec,
     pub(super) retries: IntCounterVec,
@@ -374,7 +374,7 @@ impl UpstreamMetricFamilies {
         }
     }
 
-    /// Makes the series that alerts look at, before they count.
+    /// Creates the series that alerts read, before the first event is counted.
     pub(super) fn init_series(&self, upstream: &Upstream) {
         self.retries.with_label_values(&[&*upstream.name]);
         for kind in UPSTREAM_ERRORS {

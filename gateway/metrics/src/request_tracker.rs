@@ -1,5 +1,5 @@
-//! Remembers which requests wait for or hold a key, how the last ones ended, and which callers a guard has rejected. Only
-//! for display: nothing is decided by it.
+//! Remembers which requests wait for or hold a key, how the last requests ended, and which callers a guard has
+//! rejected. This is only for display: no decision depends on it.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
@@ -17,7 +17,7 @@ use fencegate_refusal::{DispatchOutcome, RefusalReason};
 use hyper::{Method, header::HeaderValue};
 use smallvec::SmallVec;
 
-/// One for the whole gateway.
+/// The tracked requests of the whole gateway.
 #[derive(Debug)]
 pub struct RequestTracker {
     shards: [Mutex<RequestTrackerShard>; SHARDS],
@@ -26,19 +26,19 @@ pub struct RequestTracker {
 
 /// Many shards, so that workers rarely wait for one lock.
 const SHARDS: usize = 16;
-/// Requests that are over and still listed, in each shard. All of them take 600 KB of memory, and 3.5 MB with keys
-/// and names of maximal length.
+/// The number of finished requests that are still listed, in each shard. In all shards they take 600 KB of memory, or
+/// 3.5 MB with keys and names of maximal length.
 const MAX_FINISHED_PER_SHARD: usize = 256;
 
 #[derive(Debug, Default)]
 struct RequestTrackerShard {
-    /// Most often one request.
+    /// The active requests of each key; most keys have one.
     here: HashMap<ResourceKey, SmallVec<[Arc<TrackedRequest>; 1]>>,
-    /// The newest last.
+    /// The finished requests; the newest is the last.
     over: VecDeque<(ResourceKey, FinishedRequest)>,
 }
 
-/// A tracked request: the same at all of its keys.
+/// A tracked request. All of its keys share this value.
 #[derive(Debug)]
 struct TrackedRequest {
     number: u64,
@@ -53,7 +53,7 @@ pub struct ActiveRequest {
     pub route: Arc<str>,
     pub mode: LockMode,
     pub came: Instant,
-    /// When the keys of the request were granted.
+    /// The time at which the keys of the request were granted.
     pub works: Option<Instant>,
 }
 
@@ -72,7 +72,7 @@ pub struct FinishedRequest {
     pub token: Option<FencingToken>,
 }
 
-/// The request is listed at its keys until this is dropped.
+/// Keeps the request listed at its keys until this is dropped.
 pub struct RequestTrackGuard {
     all: Arc<RequestTracker>,
     keys: Rc<[ResourceKey]>,
@@ -95,7 +95,7 @@ impl RequestTracker {
         RequestTrackGuard { all: self.clone(), keys: keys.clone(), present }
     }
 
-    /// The requests at `key`, the oldest first.
+    /// The active requests at `key`, the oldest first.
     pub fn active(&self, key: &ResourceKey) -> Vec<ActiveRequest> {
         let mut here: Vec<_> = self.shard(key).here.get(key).into_iter().flatten().cloned().collect();
         here.sort_by_key(|present| present.number);
@@ -109,7 +109,7 @@ impl RequestTracker {
         of_key.take(most).map(|(_, over)| over.clone()).collect()
     }
 
-    /// Keys of requests that are listed, each once or more.
+    /// The keys of all listed requests for which `wanted` is true. A key may occur several times.
     pub fn keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
         let mut keys = Vec::new();
         for shard in &self.shards {
@@ -131,12 +131,13 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RequestTrackGuard {
-    /// The keys of the request are granted.
+    /// Records that the keys of the request are granted.
     pub fn mark_granted(&self) {
         unpoisoned(&self.present.staying).works = Some(Instant::now());
     }
 
-    /// The answer of the request is known. The request stays listed until its whole answer has left.
+    /// Records that the answer of the request is known. The request stays listed as active until its whole answer has
+    /// left.
     pub fn record_finished(&self, over: &FinishedRequest) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
@@ -161,8 +162,8 @@ impl Drop for RequestTrackGuard {
     }
 }
 
-/// Remembers, for each reason, the last caller that came to a guard without a valid claim, so that an operator can find
-/// it. Its keys are the words of refusals, of which there are only a few.
+/// Remembers, for each refusal reason, the last caller that came to a guard without a valid claim, so that an operator
+/// can find that caller. The map is keyed by the words of refusals, of which there are only a few.
 #[derive(Debug, Default)]
 pub struct RejectedCallers(Mutex<BTreeMap<&'static str, RejectedGuardCaller>>);
 
@@ -170,7 +171,7 @@ pub struct RejectedCallers(Mutex<BTreeMap<&'static str, RejectedGuardCaller>>);
 pub struct RejectedGuardCaller {
     pub at: SystemTime,
     pub peer: SocketAddr,
-    /// The client for which the caller forwards, if that is another one.
+    /// The client for which the caller forwards the request, if that is another one.
     pub client: Option<IpAddr>,
     pub method: Method,
 }
@@ -236,11 +237,11 @@ mod tests {
         assert!(tracker.shards.iter().all(|shard| shard.lock().expect("whole").here.is_empty()));
     }
 
-    /// All finished requests that are kept take no more memory than documented.
+    /// All finished requests that are kept take no more memory than the comment on `MAX_FINISHED_PER_SHARD` says.
     #[test]
     fn finished_requests_fit_documented_memory() {
         let each = size_of::<(ResourceKey, FinishedRequest)>();
-        // The longest name of a request, and the counters of both reference counts.
+        // The length of the longest request id, and the size of the counters of both reference counts.
         let name = 128;
         let counts = 64;
         let all = SHARDS * MAX_FINISHED_PER_SHARD;

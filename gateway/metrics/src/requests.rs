@@ -18,7 +18,7 @@ use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeV
 
 use super::labels::{PeerForwardLabel, acquire_labels};
 
-/// The families by route. Those that each request touches are counted by thread.
+/// The families by route. Families that each request changes are counted by thread.
 pub(super) struct RequestMetricFamilies {
     pub(super) requests: ShardedMetric<IntCounterVec>,
     pub(super) seconds: ShardedMetric<HistogramVec>,
@@ -37,7 +37,8 @@ pub(super) struct RequestMetricFamilies {
     pub(super) guard_refusals: IntCounterVec,
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
-    /// By route. A route that a reload has removed stays, because its requests may still run.
+    /// The waiting requests, by route. A route that a reload has removed stays here, because its requests may still
+    /// run.
     waits: Mutex<HashMap<Arc<str>, Arc<RouteWaitTracker>>>,
 }
 
@@ -106,7 +107,7 @@ impl RequestMetricFamilies {
         }
     }
 
-    /// Another plan is in force.
+    /// Adapts the series to another plan that is in force.
     pub(super) fn apply_plan(&self, gateway: &GatewayPlan) {
         self.wait_limit.reset();
         for route in gateway.serving.routes.routes() {
@@ -122,8 +123,8 @@ impl RequestMetricFamilies {
         }
     }
 
-    /// Makes the series before they count, so that an alert can compare with zero: the first stale token is one too
-    /// many.
+    /// Creates the series before the first event is counted, so that an alert can compare with zero: even a single
+    /// stale token has to be noticed.
     fn init_series(&self, route: &str, level: FencingLevel) {
         self.outcome_unknown.with_label_values(&[route]);
         for (mode, (result, contended)) in acquire_labels() {
@@ -139,13 +140,13 @@ impl RequestMetricFamilies {
         }
     }
 
-    /// The waiting requests of a route, counted over all workers.
+    /// The tracker of the waiting requests of a route, over all workers.
     pub(super) fn waiters(&self, route: &Arc<str>) -> Arc<RouteWaitTracker> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         waits.entry(route.clone()).or_default().clone()
     }
 
-    /// Updates the values that change with time.
+    /// Updates the gauge of the oldest wait of each route, which changes with time.
     pub(super) fn refresh_oldest_waits(&self) {
         for (route, waits) in self.waits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest_wait().as_secs_f64());
@@ -161,18 +162,18 @@ impl RequestMetricFamilies {
     }
 }
 
-/// All requests of one route that wait for a lock, over all workers, and since when each waits.
+/// All requests of one route that wait for a lock, over all workers, each with the time since when it waits.
 #[derive(Debug, Default)]
 pub(super) struct RouteWaitTracker(Mutex<RouteWaitersState>);
 
 #[derive(Debug, Default)]
 struct RouteWaitersState {
-    /// Numbered in the order of arrival: the first is the oldest.
+    /// The requests by number, in the order of arrival: the first is the oldest.
     waiting: BTreeMap<u64, Instant>,
     next: u64,
 }
 
-/// One request while it waits.
+/// Counts one request as waiting until this is dropped.
 pub struct RouteWaiterGuard {
     waits: Arc<RouteWaitTracker>,
     number: u64,
@@ -188,7 +189,7 @@ impl RouteWaitTracker {
         RouteWaiterGuard { waits: self.clone(), number, _counted: counted }
     }
 
-    /// How long the oldest has waited; zero when none waits.
+    /// The time that the oldest request has waited; zero when none waits.
     pub(super) fn oldest_wait(&self) -> Duration {
         let since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         since.waiting.first_key_value().map_or(Duration::ZERO, |(_, since)| since.elapsed())

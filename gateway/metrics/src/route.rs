@@ -18,7 +18,8 @@ use super::{
     requests::{RequestMetricFamilies, RouteWaitTracker, RouteWaiterGuard},
 };
 
-/// The series of one route. Each worker has its own reference counts, so that workers share none.
+/// The series of one route, as one worker uses them. Each worker has its own reference counts, so
+/// that workers do not contend for them.
 pub struct RouteMetrics {
     all: Arc<RequestMetricFamilies>,
     name: Arc<str>,
@@ -27,13 +28,13 @@ pub struct RouteMetrics {
     waiters: Rc<IntGauge>,
     tunnels: Rc<IntGauge>,
     waits: Arc<RouteWaitTracker>,
-    /// By mode.
+    /// The number of held locks, by mode.
     held: [Rc<IntGauge>; 2],
     warm: [IntCounter; 2],
     hold: Rc<Histogram>,
     wait: Histogram,
     handoffs: IntCounter,
-    /// The statuses seen so far.
+    /// The counters of the statuses seen so far.
     codes: RefCell<Vec<(StatusCode, IntCounter)>>,
 }
 
@@ -63,14 +64,15 @@ impl RouteMetrics {
         &self.name
     }
 
-    /// A request was answered.
+    /// Records the answer to a request.
     pub fn record_response(&self, status: StatusCode, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         let mut codes = self.codes.borrow_mut();
         match codes.iter().find(|(known, _)| *known == status) {
             Some((_, counter)) => counter.inc(),
             None => {
-                // An unknown status is counted by its class: an upstream could send any number.
+                // A status that is not registered is counted by its class, because an upstream
+                // could send any number.
                 let known = status.canonical_reason().is_some();
                 let code = if known { status.as_str() } else { status_class(status) };
                 let counter = self.all.requests.local().with_label_values(&[&*self.name, code]);
@@ -80,7 +82,8 @@ impl RouteMetrics {
         }
     }
 
-    /// The client disconnected before its answer: counted under 499, as nginx does.
+    /// Records that the client disconnected before its answer. This is counted under status 499, as
+    /// nginx does.
     pub fn record_client_disconnect(&self, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         self.all.requests.local().with_label_values(&[&*self.name, "499"]).inc();
@@ -120,7 +123,7 @@ impl RouteMetrics {
 
     pub fn record_acquire(&self, result: AcquireLabel<'_>, mode: LockMode, waited: Duration) {
         if let AcquireLabel::Warm = result {
-            // The hot path needs no lookup.
+            // On the hot path no series is looked up.
             self.wait.observe(0.0);
             return self.warm[mode as usize].inc();
         }
@@ -139,7 +142,7 @@ impl RouteMetrics {
     }
 }
 
-/// Counts a lock as held while this lives.
+/// Counts a lock as held until this is dropped.
 pub struct HoldMetricsGuard {
     _held: GaugeGuard,
     seconds: Rc<Histogram>,

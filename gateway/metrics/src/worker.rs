@@ -14,16 +14,16 @@ use super::{labels::status_class, registry::AllMetricFamilies, route::RouteMetri
 /// The label of requests without a route.
 const UNROUTED: &str = "none";
 
-/// One worker's view: the series of its routes, looked up once.
+/// The metrics as one worker uses them: the series of its routes are looked up once.
 pub struct WorkerMetrics {
     all: Arc<AllMetricFamilies>,
     routes: Vec<RouteMetrics>,
     unrouted: RouteMetrics,
-    /// The upstreams and classes seen so far; only a few.
+    /// The series of the upstreams and classes seen so far; there are only a few.
     upstreams: RefCell<Vec<UpstreamResponseSeries>>,
 }
 
-/// Answers of one upstream and one class.
+/// The series of the answers of one upstream in one class.
 struct UpstreamResponseSeries {
     upstream: String,
     class: &'static str,
@@ -70,7 +70,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// An answer shows the clock of a filter.
+    /// Records the clock offset of a filter, as an answer shows it.
     pub fn record_clock_offset(&self, upstream: &str, endpoint: &str, offset: ClockOffset) {
         let families = &self.all.upstreams;
         families.clock_offset.with_label_values(&[upstream, endpoint]).set(offset.seconds);
@@ -81,7 +81,7 @@ impl WorkerMetrics {
         self.all.upstreams.errors.with_label_values(&[upstream, kind]).inc();
     }
 
-    /// An upstream that compares tokens had a newer one.
+    /// Records that an upstream that compares tokens had a newer token.
     pub fn record_stale_refusal(&self, route: Option<RouteId>) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.requests.refused_stale.with_label_values(&[route.name()]).inc();

@@ -18,7 +18,7 @@ This table is written by a test (`REWRITE=1 cargo test -p fencegate-metrics --te
 
 ";
 
-/// Each family, and the role that has it.
+/// The descriptions of all families, each with the roles of process that expose it.
 fn exposed_metrics() -> BTreeMap<MetricDesc, &'static str> {
     let plan = file::load(include_str!("../../../policies/examples/payments.yaml")).plan;
     let gateway = AllMetricFamilies::for_gateway(&plan.expect("a good file")).families();
@@ -30,7 +30,7 @@ fn exposed_metrics() -> BTreeMap<MetricDesc, &'static str> {
     all
 }
 
-/// The metrics in `METRICS.md` are those that are exposed.
+/// `METRICS.md` lists exactly the metrics that are exposed.
 #[test]
 fn documented_metrics_match_exposed_metrics() {
     let mut text = HEAD.to_owned();
@@ -47,7 +47,7 @@ fn documented_metrics_match_exposed_metrics() {
     assert_eq!(fs::read_to_string(&file).unwrap_or_default(), text, "REWRITE=1 writes it anew");
 }
 
-/// No metric has a label that can carry what a client sent.
+/// No metric has a label whose values can come from a client.
 #[test]
 fn labels_carry_no_client_input() {
     const LABELS: [&str; 25] = [

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use crate::pem::{self, FileVersion, PemError, file_version};
 
-/// Errors of the TLS configuration for a server. The texts quote no part of a file.
+/// Errors of the TLS configuration for connections to a server. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsClientConfigError {
     #[error(transparent)]
@@ -24,7 +24,7 @@ pub enum TlsClientConfigError {
 /// The file of trusted authorities on Debian and its derivatives.
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The configuration by the present content of the files.
+/// Makes the configuration from the present content of the files.
 pub fn client_config(tls: &plan::ClientTls) -> Result<ClientConfig, TlsClientConfigError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(TlsClientConfigError::Library)?;
@@ -46,7 +46,8 @@ fn roots(tls: &plan::ClientTls) -> Result<RootCertStore, PemError> {
     Ok(roots)
 }
 
-/// The versions of the files. If they differ from earlier ones, a file was replaced.
+/// The versions of the files. If they differ from versions that were read earlier, a file was
+/// replaced.
 pub fn file_versions(tls: &plan::ClientTls) -> Vec<Option<FileVersion>> {
     let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
     let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);

@@ -1,4 +1,4 @@
-//! The clock for deadlines that safety depends on: CLOCK_BOOTTIME, which goes on while the machine sleeps.
+//! The clock for deadlines on which safety depends: CLOCK_BOOTTIME, which goes on while the machine sleeps.
 
 use std::{
     fmt, fs, io,
@@ -25,7 +25,7 @@ impl BootInstant {
         self.0
     }
 
-    /// Saturates at both ends, as the operators below do.
+    /// The time from `earlier` to this instant. It saturates, as the operators of this type do.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -49,13 +49,13 @@ impl std::ops::Sub<Duration> for BootInstant {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> BootInstant;
 
-    /// Milliseconds of the wall clock since 1970. Without a wall clock of its own, a source counts from 1970.
+    /// Milliseconds of the wall clock since 1970. A clock that has no wall clock counts its instants from 1970.
     fn unix_ms(&self) -> u64 {
         self.now().as_nanos() / MS
     }
 
-    /// The kernel whose boot clock [`Clock::now`] is. `None` where other processes of that kernel may read another
-    /// time, as in a time namespace.
+    /// The kernel whose boot clock [`Clock::now`] is. `None` if other processes of that kernel may read another time,
+    /// as in a time namespace.
     fn boot_id(&self) -> Option<BootId> {
         None
     }
@@ -64,8 +64,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 const MS: u64 = 1_000_000;
 
 impl dyn Clock + '_ {
-    /// The moment `deadline` for other processes, on the wall clock and on the boot clock. Never later than `deadline`:
-    /// if this process is paused in between, it is earlier on the wall clock.
+    /// Converts `deadline` for other processes into a moment of the wall clock and of the boot clock. It is never later
+    /// than `deadline`: if this process is paused between the two reads, the moment of the wall clock is earlier.
     pub fn not_after(&self, deadline: BootInstant) -> NotAfter {
         // The wall clock is read first. If it were read after a pause, its moment would be too late.
         let unix_ms = self.unix_ms();
@@ -75,14 +75,15 @@ impl dyn Clock + '_ {
         NotAfter::new(unix_ms, uptime)
     }
 
-    /// The end of a sender's permission, on this clock. The sender's wall clock differs by at most `clock_error`.
-    /// Nothing may be started at this instant or later; where nothing is left, it is long past.
+    /// The end of a sender's permission, on this clock. The sender's wall clock differs from this machine's by at most
+    /// `clock_error`. Nothing may be started at this instant or later; if no time is left, the instant is long past.
     pub fn deadline_of(&self, not_after: &NotAfter, clock_error: Duration) -> BootInstant {
         let same_kernel = self.boot_id().and_then(|boot| not_after.uptime_ms(boot));
         if let Some(uptime_ms) = same_kernel {
             return BootInstant::from_nanos(uptime_ms.saturating_mul(MS));
         }
-        // Here the wall clock is read last, for the same reason.
+        // Here the wall clock is read last: after a pause between the two reads the deadline is then earlier, not
+        // later.
         let now = self.now();
         match not_after.remaining_at(self.unix_ms(), clock_error) {
             Duration::ZERO => BootInstant::from_nanos(0),
@@ -91,8 +92,8 @@ impl dyn Clock + '_ {
     }
 }
 
-/// The machine's clock. CLOCK_MONOTONIC would not do: it stands still while the machine is suspended, and a session
-/// expires meanwhile.
+/// The machine's clock. CLOCK_MONOTONIC is not safe here: it stands still while the machine is suspended, and a session
+/// may expire meanwhile.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MachineClock;
 
@@ -119,8 +120,9 @@ impl Clock for MachineClock {
     }
 }
 
-/// False in a time namespace whose boot clock is shifted (time_namespaces(7)), and where that cannot be found out. A
-/// kernel without time namespaces has no such file.
+/// Whether the boot clock is the kernel's own. False in a time namespace whose boot clock is shifted
+/// (time_namespaces(7)), and if that cannot be found out. A kernel without time namespaces has no file of offsets,
+/// which means not shifted.
 fn is_boot_clock_unshifted(offsets: io::Result<String>) -> bool {
     let offsets = match offsets {
         Ok(offsets) => offsets,
@@ -140,7 +142,7 @@ pub type SharedClock = Arc<dyn Clock>;
 
 /// A permission to write bytes, which ends at some time.
 pub trait SendPermission: fmt::Debug + Send + Sync {
-    /// Whether it holds at `now`. The answer comes from memory, so check before every write.
+    /// Whether the permission holds at `now`. The answer comes from memory, so check before every write.
     fn may_send_at(&self, now: BootInstant) -> bool;
 
     /// The end of the permission, as known now. It may move on later, and the permission may be revoked before.
@@ -148,7 +150,7 @@ pub trait SendPermission: fmt::Debug + Send + Sync {
 }
 
 impl dyn SendPermission + '_ {
-    /// Returns when it no longer holds. If it is revoked early, that is detected within [`LOOK`].
+    /// Returns when the permission no longer holds. If it is revoked early, that is detected within [`LOOK`].
     pub async fn wait_expired(&self, clock: &SharedClock) {
         loop {
             let now = clock.now();
@@ -160,7 +162,7 @@ impl dyn SendPermission + '_ {
     }
 }
 
-/// How often a running exchange checks its permission.
+/// A running exchange checks its permission this often.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A clock that the caller moves, for tests and simulations.
@@ -175,7 +177,7 @@ impl ManualClock {
         self.now.fetch_add(nanos(by), Ordering::SeqCst);
     }
 
-    /// Advances after the next read, as if the reader was paused with the value that it has read.
+    /// Advances the clock after the next read, as if the reader were paused with the value that it has read.
     pub fn advance_after_next_read(&self, by: Duration) {
         self.leap.store(nanos(by), Ordering::SeqCst);
     }
@@ -198,7 +200,7 @@ mod tests {
 
     const ID: &[u8] = b"0b2f1a3c-89ab-4cde-8f01-23456789abcd";
 
-    /// A machine whose wall clock is `ahead` of its boot clock.
+    /// The clock of a machine whose wall clock is `ahead` of its boot clock.
     #[derive(Debug)]
     struct TestClock {
         now: BootInstant,
@@ -230,7 +232,7 @@ mod tests {
         let deadline = BootInstant::from_nanos(7_000 * MS + 999);
         let moment = (&test_clock(5_000, 1_000_000, ID) as &dyn Clock).not_after(deadline);
         assert_eq!(moment.to_string(), format!("1007000;boot=\"{}\";uptime=7000", ID.escape_ascii()));
-        // Its wall clock was set back meanwhile.
+        // The wall clock of the other process was set back, so only the boot clock can give the right deadline.
         let other: &dyn Clock = &test_clock(6_000, 0, ID);
         assert_eq!(other.deadline_of(&moment, Duration::from_secs(9)), BootInstant::from_nanos(7_000 * MS));
     }

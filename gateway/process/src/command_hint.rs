@@ -11,11 +11,11 @@ pub enum CommandHintTarget {
     Guard,
 }
 
-/// The arguments that name this process's file or address, if it has any. It is global, as the arguments of a process
-/// are.
+/// The arguments that name the file or address of this process, if it has any. This is global, as the arguments of a
+/// process are.
 static TOLD: OnceLock<(CommandHintTarget, String)> = OnceLock::new();
 
-/// Stores those arguments, such as `["-c", "policy.yaml"]`.
+/// Stores the arguments that name the file or address of this process, such as `["-c", "policy.yaml"]`.
 pub fn set_command_arguments<W: AsRef<OsStr>>(of: CommandHintTarget, words: impl IntoIterator<Item = W>) {
     let words = words.into_iter().map(|word| shell_quote(&word.as_ref().to_string_lossy()));
     // Only the first call counts, which comes from the command line.

@@ -1,4 +1,4 @@
-//! Forms for people: an error with its causes on one line, a short duration, and a text of a user without hidden or
+//! Texts for people: an error with its causes on one line, a short duration, and a text of a user without hidden or
 //! reordered characters.
 
 use std::{error::Error, fmt, time::Duration};
@@ -35,23 +35,23 @@ impl fmt::Display for FormattedDuration {
             nanos @ 1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
             nanos => (nanos as f64 / 1e9, "s"),
         };
-        // `12s`, not `12.0s`.
+        // A trailing `.0` is left out: `12s`, not `12.0s`.
         let text = format!("{value:.1}");
         write!(f, "{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
     }
 }
 
-/// Several values in one field of the log.
+/// Joins several values for one field of the log.
 pub fn join_display<T: fmt::Display>(several: impl IntoIterator<Item = T>) -> String {
     several.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a text is one line, in the order in which it is read.
+/// Whether a text is a single line whose characters are shown in the order in which they stand.
 pub fn is_single_line(text: &str) -> bool {
     !text.contains(is_misleading)
 }
 
-/// Replaces control sequences for a terminal, and characters that would make another text of the line.
+/// Replaces control sequences for a terminal, and characters that would make the line look like another text.
 pub fn sanitize(text: &str) -> String {
     text.chars()
         .map(|character| if is_misleading(character) { char::REPLACEMENT_CHARACTER } else { character })
@@ -102,7 +102,8 @@ mod tests {
         }
     }
 
-    /// One line has no character that ends it, starts an escape sequence, turns its direction or is invisible.
+    /// `sanitize` replaces each character that ends a line, starts an escape sequence, changes the direction of the
+    /// text or is invisible.
     #[test]
     fn sanitize_replaces_misleading_characters() {
         for good in [

@@ -1,7 +1,7 @@
 //! Named places where a test can stop a thread. Without the feature `failpoints` they are empty.
 //!
-//! They are armed through the environment, `FAILPOINTS='after_proof_check=1*sleep(3000)'` (crate `fail`). An armed one
-//! is logged as it is reached, so that a test waits for the event and not for a time.
+//! Failpoints are armed through the environment, `FAILPOINTS='after_proof_check=1*sleep(3000)'` (crate `fail`). When
+//! an armed failpoint is reached, that is logged, so that a test waits for the event and not for a time.
 
 /// Passes the failpoint `name`.
 #[cfg(feature = "failpoints")]
@@ -12,19 +12,19 @@ pub fn pass(name: &'static str) {
     fail::fail_point!(name);
 }
 
-/// Passes the failpoint `name`.
+/// Does nothing: failpoints are compiled out.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub fn pass(_name: &'static str) {}
 
-/// Whether a test has switched off the rule of this name, with the action `return`, to show that the checks detect a
-/// build without it.
+/// Whether a test has switched off the safety rule of this name, with the action `return`. Such a test shows that the
+/// checks detect a build without the rule.
 #[cfg(feature = "failpoints")]
 pub fn is_disabled_by_test(rule: &'static str) -> bool {
     fail::eval(rule, |_| ()).is_some()
 }
 
-/// No rule can be switched off.
+/// Always false: without failpoints no rule can be switched off.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub const fn is_disabled_by_test(_rule: &'static str) -> bool {

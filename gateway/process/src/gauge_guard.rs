@@ -1,10 +1,10 @@
-//! A gauge that counts living values.
+//! A gauge that counts the values that exist.
 
 use std::rc::Rc;
 
 use prometheus::IntGauge;
 
-/// Adds one to a gauge until it is dropped.
+/// Adds one to a gauge, and takes it off when this is dropped.
 pub struct GaugeGuard(Rc<IntGauge>);
 
 impl GaugeGuard {

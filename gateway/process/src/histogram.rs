@@ -2,7 +2,7 @@
 
 use prometheus::core::Collector;
 
-/// Cumulative counts by upper bound; the last one counts all values.
+/// The cumulative number of values up to each upper bound; the last number counts all values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistogramBucketCounts {
     bounds: Vec<f64>,
@@ -10,12 +10,12 @@ pub struct HistogramBucketCounts {
 }
 
 impl HistogramBucketCounts {
-    /// `counts`: one entry more than `bounds`.
+    /// `counts` has one entry more than `bounds`.
     pub fn new(bounds: &[f64], counts: &[u64]) -> Self {
         Self { bounds: bounds.to_vec(), counts: counts.to_vec() }
     }
 
-    /// `bounds`: those of the histogram.
+    /// Reads a histogram, summed over its series. `bounds`: the bounds with which the histogram was made.
     pub fn from_collector(histogram: &impl Collector, bounds: &[f64]) -> Self {
         let mut counts = vec![0; bounds.len() + 1];
         for family in histogram.collect() {
@@ -41,8 +41,8 @@ impl HistogramBucketCounts {
         self.counts.last().copied().unwrap_or(0)
     }
 
-    /// The quantile, with values spread evenly within a bucket. Above the last bound it is that bound. `None` without
-    /// values.
+    /// The quantile `part`, under the assumption that values are spread evenly within a bucket. Above the last bound
+    /// the result is that bound. `None` if there are no values.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let all = self.count();
         if all == 0 {

@@ -1,5 +1,5 @@
-//! The names of keys in the log. The policy sets how they are shown, because keys may name accounts. Every log line
-//! about a key takes its name from here.
+//! The names of keys in the log. The policy sets how keys are shown, because they may name accounts. Every log line
+//! about a key takes the name of the key from here.
 
 use std::{
     fmt,
@@ -18,14 +18,14 @@ use fencegate_policies::{
 
 use crate::randomness::{Randomness as _, SystemRandomness};
 
-/// Precedes the 16 digits of the hash of a key that must not be shown. A key that itself looks like this can be looked
-/// up only by its hash.
+/// Precedes the 16 digits of the hash of a key that must not be shown. A key that itself looks like such a hash can be
+/// looked up only by its own hash.
 const MARK: char = '#';
 
 /// Stands for a key of which not even a hash may be shown.
 pub const HIDDEN: &str = "(hidden)";
 
-/// The names of keys under one plan.
+/// Makes the names of keys by the rule of one plan.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyRedaction(pub KeyVisibility);
 
@@ -74,12 +74,13 @@ pub fn hash_key(key: &ResourceKey) -> String {
     format!("{MARK}{}", hash_digits(key.as_str()))
 }
 
-/// The digits of a hash, as the access log and spans have them for a key or a list of keys.
+/// The digits of a hash, as the access log and spans show them for a key or a list of keys.
 pub fn hash_digits(text: &str) -> String {
     SECRET.read().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap_or(&OWN).digits(text)
 }
 
-/// The secret without which a key cannot be found by trying all. Processes with the same secret have the same hashes.
+/// The secret of key hashes. Without it nobody can find a key by trying all possible keys. Processes with the same
+/// secret have the same hashes.
 #[derive(Clone)]
 pub struct KeyHashSecret(Arc<hmac::Key>);
 
@@ -95,7 +96,7 @@ impl KeyHashSecret {
     }
 }
 
-/// Without the secret.
+/// Hides the secret.
 impl fmt::Debug for KeyHashSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeySecret")
@@ -112,14 +113,14 @@ static OWN: LazyLock<KeyHashSecret> = LazyLock::new(|| {
     KeyHashSecret::new(&secret)
 });
 
-/// The rule of this process; there is one log, and so one rule.
+/// The rule of this process. A process has one log, and so one rule.
 static RULE: AtomicU8 = AtomicU8::new(PLAIN);
 
 const PLAIN: u8 = 0;
 const HASH: u8 = 1;
 const OFF: u8 = 2;
 
-/// Sets the rule from now on, and the secret of hashes; without one, the secret of this process is used.
+/// Sets the rule from now on, and the secret for hashes. If `secret` is `None`, the secret of this process is used.
 pub fn set_key_redaction(shown: KeyVisibility, secret: Option<KeyHashSecret>) {
     *SECRET.write().unwrap_or_else(PoisonError::into_inner) = secret;
     let rule = match shown {
@@ -146,23 +147,23 @@ pub fn redact_keys(keys: &[ResourceKey]) -> String {
     current_redaction().display_list(keys)
 }
 
-/// The path of a lock node or its parent, with the key in its shown form. `locks`: the folder of all locks.
+/// The path of a lock node or its parent, with the key as the rule shows it. `locks`: the folder of all locks.
 pub fn redact_path(locks: &str, path: &str) -> String {
     redact_path_with(locks, path, current_redaction())
 }
 
-/// The path of a lock node or its parent among those of other programs.
+/// The path of a lock node or its parent among the nodes of other programs, hidden unless the rule shows targets.
 pub fn redact_foreign_path(path: &str) -> String {
     if current_redaction().shows_targets() { path.to_owned() } else { HIDDEN.to_owned() }
 }
 
-/// Finds the key in a path by the known folder before it. A search for the word `locks` would not do, because root and
-/// key may have any name.
+/// Finds the key in a path by the known folder before it. A search for the word `locks` would be wrong, because root
+/// and key may have any name.
 fn redact_path_with(locks: &str, path: &str, names: KeyRedaction) -> String {
     let below = path.strip_prefix(locks).and_then(|below| below.strip_prefix('/'));
     match below {
         Some(below) if !names.shows_targets() => {
-            // `<shard>/<key>/<node>`.
+            // The part below has the form `<shard>/<key>/<node>`.
             let node = below.splitn(3, '/').nth(2).map(|node| format!("/{node}"));
             format!("{locks}/{HIDDEN}{}", node.unwrap_or_default())
         }
@@ -174,7 +175,7 @@ fn redact_path_with(locks: &str, path: &str, names: KeyRedaction) -> String {
 mod tests {
     use super::*;
 
-    /// The text of a key appears in no display of it when keys are hashed or off; equal keys have equal hashes.
+    /// When keys are hashed or off, the text of a key appears in no form of it; equal keys have equal hashes.
     #[test]
     fn redacted_key_never_shows_text() {
         let key = ResourceKey::parse("account/secret").expect("a key");
@@ -189,7 +190,7 @@ mod tests {
         );
     }
 
-    /// RFC 4231, test case 2.
+    /// The hash is a truncated HMAC-SHA-256, as in RFC 4231, test case 2.
     #[test]
     fn hash_is_truncated_hmac() {
         let secret = KeyHashSecret::new(b"Jefe");

@@ -1,5 +1,5 @@
-//! Shared by all parts of a process: the clock for deadlines, randomness, the registry of metric families, the files of
-//! TLS, and the forms of errors, times and keys in the log.
+//! The parts that all threads of a process share: the clock for deadlines, randomness, the registry of metric families,
+//! the files of TLS, and the forms of errors, times and keys in the log.
 //!
 //! In reading order:
 //!

@@ -1,15 +1,15 @@
 //! Monitors the threads on which requests and locks depend: each is pinged to detect whether it still runs its tasks.
 //!
-//! A thread that computes without end, or blocks on a lock or a disk, answers no ping. A service manager calls that
-//! hung, and so does `/live`. No probe waits for such a thread: [`ThreadMonitor::watch`] pings all of them again and
-//! again, and counts the checks without an answer. A process that is suspended as a whole does not check either, so
-//! such a time counts for no thread.
+//! A thread that computes without end, or blocks on a lock or a disk, answers no ping. A service manager calls such a
+//! thread hung, and so does `/live`. No probe waits for such a thread: [`ThreadMonitor::watch`] pings all threads
+//! again and again, and counts the checks without an answer. While a process is suspended as a whole, it does not
+//! check either, so that time counts for no thread.
 //!
-//! Two threads are not monitored: the one of the admin listener, which checks, and the one that writes log lines, for
-//! which nothing waits. The one that owns a guard's store counts for `/ready` only. A restart would help no request
-//! if a disk is slow, and would close the keys in use. The main thread and the one that checks endpoints count for
-//! neither: requests go on without them, and a file that cannot be read now could not be read after a restart. Log
-//! and metrics report them.
+//! Two threads are not monitored: the thread of the admin listener, which does the checks, and the thread that writes
+//! log lines, for which nothing waits. The thread that owns a guard's store counts for `/ready` only: if a disk is
+//! slow, a restart would help no request, and would close the keys in use. The main thread and the thread that checks
+//! endpoints count for neither: requests go on without them, and a file that cannot be read now could not be read
+//! after a restart. Log and metrics report them.
 
 use std::{
     fmt,
@@ -31,9 +31,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-/// How often threads are checked.
+/// The time between two checks of a thread.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// A thread that has not answered for so many checks hangs.
+/// A thread that has not answered for this many checks hangs.
 const HUNG_AFTER_CHECKS: u32 = 5;
 
 /// The work of a thread.
@@ -81,26 +81,26 @@ pub struct ThreadMonitor(Arc<ThreadMonitorState>);
 struct ThreadMonitorState {
     all: Mutex<Vec<MonitoredThread>>,
     may_end: AtomicBool,
-    /// The seconds for which threads hung.
+    /// Counts the seconds for which threads hung.
     hung: Option<IntCounterVec>,
 }
 
 #[derive(Debug)]
 struct MonitoredThread {
     work: ThreadRole,
-    /// Among the threads with the same work, from 1.
+    /// The number of the thread among the threads with the same work, from 1.
     number: usize,
     asked: mpsc::UnboundedSender<Ping>,
-    /// The ping of the last check that found an answer, until it is answered itself.
+    /// The ping of the last check that found an answer. It stays here until it is answered itself.
     open: Option<oneshot::Receiver<()>>,
-    /// How many checks have found it unanswered since.
+    /// The number of checks that have found this ping unanswered.
     looks: u32,
     has_ended: bool,
     /// Cancelled when nothing depends on the thread any more.
     over: CancellationToken,
 }
 
-/// A thread answers it the next time that it runs its tasks.
+/// A ping. A thread answers it the next time that it runs its tasks.
 type Ping = oneshot::Sender<()>;
 
 impl ThreadMonitor {
@@ -110,7 +110,7 @@ impl ThreadMonitor {
     }
 
     /// Registers a thread. The returned future answers pings: run it as a task of the thread's runtime, as long as
-    /// that runs.
+    /// that runtime runs.
     pub fn register(&self, work: ThreadRole) -> impl Future<Output = ()> + use<> {
         self.register_until(work, CancellationToken::new())
     }
@@ -148,19 +148,19 @@ impl ThreadMonitor {
         async move {
             while let Some(question) = questions.recv().await {
                 probe().await;
-                // Fails if the receiver of the answer is gone.
+                // Sending fails if the receiver of the answer is gone.
                 question.send(()).ok();
             }
         }
     }
 
-    /// From now on threads that have ended are ignored.
+    /// Marks the process as stopping: from now on threads that have ended are ignored.
     pub fn allow_exit(&self) {
         self.0.may_end.store(true, Ordering::Relaxed);
     }
 
-    /// Returns when each thread that keeps the process alive has answered once since the call. If a thread has ended
-    /// too early, this never returns.
+    /// Returns when each thread that `/live` depends on has answered once since the call. If a thread has ended too
+    /// early, this never returns.
     pub async fn wait_all_alive(&self) {
         // All threads are pinged before the first answer is awaited.
         let answers: Vec<_> = self
@@ -177,7 +177,7 @@ impl ThreadMonitor {
         }
     }
 
-    /// Checks all threads periodically. Run it on a thread that is none of them. Never returns.
+    /// Checks all threads periodically. Run it on a thread that is not monitored. Never returns.
     pub async fn watch(self) {
         let mut due = check_interval();
         loop {
@@ -198,19 +198,21 @@ impl ThreadMonitor {
         }
     }
 
-    /// The series exists from the first second on, also for a thread that never hangs.
+    /// Adds to the seconds for which a thread hung. The call with 0 creates the series, also for a thread that never
+    /// hangs.
     fn count_hung(&self, work: ThreadRole, seconds: u64) {
         if let Some(hung) = &self.0.hung {
             hung.with_label_values(&[work.as_str()]).inc_by(seconds);
         }
     }
 
-    /// The thread that hangs or has ended too early, if there is one, by the last check of [`ThreadMonitor::watch`].
+    /// The name of a thread that `/live` depends on and that hangs or has ended too early, by the last check of
+    /// [`ThreadMonitor::watch`]; `None` if there is none.
     pub fn hung_thread(&self) -> Option<String> {
         self.find_silent(ThreadRole::is_liveness_critical)
     }
 
-    /// The same, including the thread on which only a guard's store depends.
+    /// The same as [`ThreadMonitor::hung_thread`], but also for the threads that only `/ready` depends on.
     pub fn unready_thread(&self) -> Option<String> {
         self.find_silent(ThreadRole::is_readiness_critical)
     }
@@ -222,7 +224,7 @@ impl ThreadMonitor {
     }
 
     fn lock_members(&self) -> MutexGuard<'_, Vec<MonitoredThread>> {
-        // Nothing waits while it holds this lock.
+        // No thread waits for anything while it holds this lock, so the lock is soon free.
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -287,7 +289,7 @@ pub async fn sleep_unsuspended(time: Duration) {
     }
 }
 
-/// Missed checks are not repeated.
+/// An interval whose missed ticks are not made up for, so that a suspended process does not check many times at once.
 fn check_interval() -> tokio::time::Interval {
     let mut due = interval(CHECK_INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -371,7 +373,7 @@ mod tests {
         answers.abort();
     }
 
-    /// A main thread that hangs fails no probe; its seconds are counted.
+    /// A main thread that hangs fails no probe; only the seconds for which it hangs are counted.
     #[tokio::test]
     async fn hung_main_thread_is_only_counted() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
@@ -389,8 +391,8 @@ mod tests {
         assert_eq!((threads.hung_thread(), threads.unready_thread()), (None, None));
     }
 
-    /// The thread of a plan's endpoints ends with the plan, and does not count as hung then. Each plan has such a
-    /// thread of its own.
+    /// The thread that checks the endpoints of a plan ends with the plan, and then does not count as hung. Each plan
+    /// has a thread of its own for that.
     #[tokio::test]
     async fn ended_plan_thread_is_not_hung() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
@@ -403,7 +405,7 @@ mod tests {
             yield_now().await;
             turns.abort();
             yield_now().await;
-            // The first of these checks still finds the answer to the check before.
+            // The first check still finds the answer to the ping of the check before; the second one does not.
             threads.check();
             threads.check();
         };

@@ -1,11 +1,12 @@
-//! Limits how often one line is logged that anybody on the network can cause: without a limit a port scanner, or the
-//! health check of a balancer, fills the log.
+//! Limits how often a line is logged that anybody on the network can cause. Without a limit a port scanner, or the
+//! health check of a balancer, would fill the log.
 
 use std::{cell::Cell, time::Duration};
 
 use tokio::time::Instant;
 
-/// Admits one line in each period, and counts those that are left out. One for each worker and kind of line.
+/// Admits one line in each period, and counts the lines that are left out. Each worker has one for each kind of
+/// line.
 #[derive(Debug)]
 pub struct LogLimiter {
     period: Duration,
@@ -18,7 +19,8 @@ impl LogLimiter {
         Self { period, next: Cell::new(None), left_out: Cell::new(0) }
     }
 
-    /// How many lines were left out since the last one, if a line may be logged now. The first one always may.
+    /// Whether a line may be logged now. If so, returns the number of lines that were left out since the last one.
+    /// The first line may always be logged.
     pub fn admit(&self) -> Option<u64> {
         let now = Instant::now();
         if self.next.get().is_some_and(|next| now < next) {
@@ -47,7 +49,7 @@ mod tests {
         assert_eq!(limiter.admit(), None);
         advance(Duration::from_secs(1)).await;
         assert_eq!((limiter.admit(), limiter.admit()), (Some(4), None));
-        // Nothing was left out in a quiet time.
+        // During the quiet time no further line was left out, so only the one from before is counted.
         advance(Duration::from_secs(600)).await;
         assert_eq!(limiter.admit(), Some(1));
     }

@@ -17,10 +17,10 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 /// The most lines that wait for the reader of an output.
 const QUEUED_LINES: usize = 8192;
 
-/// How long the end of a queue waits for its lines to be written.
+/// The longest time that the end of a queue waits for its lines to be written.
 const FLUSH: Duration = Duration::from_millis(1500);
 
-/// Writes what is queued when it is dropped, for [`FLUSH`] at most.
+/// Writes the queued lines when it is dropped, for [`FLUSH`] at most.
 #[derive(Debug)]
 pub struct FlushGuard(Option<WorkerGuard>);
 
@@ -28,8 +28,8 @@ impl Drop for FlushGuard {
     fn drop(&mut self) {
         let Some(guard) = self.0.take() else { return };
         let (flushed, is_flushed) = mpsc::channel();
-        // The library prints to stdout if the queue is full, and stdout may not be read either. So a thread waits there
-        // that the process does not wait for.
+        // The library prints to stdout if the queue is full, and stdout may have no reader either. So another thread
+        // waits there, and the process does not wait for that thread longer than [`FLUSH`].
         let flushing = thread::Builder::new().name("log-flush".into()).spawn(move || {
             drop(guard);
             flushed.send(()).ok();
@@ -46,10 +46,10 @@ static STDERR: Mutex<Option<(NonBlocking, FlushGuard)>> = Mutex::new(None);
 /// The lines of the process log that were dropped.
 static STDERR_DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
-/// A writer of the process log, for a process that holds or serves something. Call it once, at the start.
+/// A writer of the process log, for a process that holds locks or serves requests. Call this once, at the start.
 ///
 /// # Panics
-/// If the machine has no thread for it.
+/// Panics if no thread can be started for the writer.
 pub fn stderr_queue_writer() -> NonBlocking {
     let (writer, guard) = spawn_queue(stderr(), "log");
     STDERR_DROPPED.get_or_init(|| writer.error_counter());
@@ -57,10 +57,10 @@ pub fn stderr_queue_writer() -> NonBlocking {
     writer
 }
 
-/// Writes a message to stderr: behind the log lines in their queue, where there is one, and else at once.
+/// Writes a message to stderr: behind the queued log lines if there is a queue, else at once.
 ///
 /// # Errors
-/// The message was written at once, and stderr is closed or its disk is full.
+/// Returns an error if the message was written at once, and stderr is closed or its disk is full.
 pub fn write_stderr(message: &[u8]) -> io::Result<()> {
     let queue =
         STDERR.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(queue, _)| queue.clone());
@@ -70,27 +70,27 @@ pub fn write_stderr(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes the queued lines of the process log, for about a second at most. Lines that are logged afterwards are lost: call
-/// it before the process ends.
+/// Writes the queued lines of the process log, for 1.5 s at most. Lines that are logged afterwards are lost, so
+/// call this just before the process ends.
 pub fn flush_stderr() {
     let queue = STDERR.lock().unwrap_or_else(PoisonError::into_inner).take();
     drop(queue);
 }
 
-/// How many lines of the process log were dropped.
+/// The number of lines of the process log that were dropped.
 pub fn dropped_lines() -> u64 {
     STDERR_DROPPED.get().map_or(0, dropped_count)
 }
 
-/// A writer of lines on stdout. The queue is written, for about a second at most, when the guard is dropped.
+/// A writer of lines on stdout. When the guard is dropped, the queued lines are written, for 1.5 s at most.
 ///
 /// # Panics
-/// If the machine has no thread for it.
+/// Panics if no thread can be started for the writer.
 pub fn stdout_queue_writer() -> (NonBlocking, FlushGuard) {
     spawn_queue(BufWriter::new(stdout()), "access-log")
 }
 
-/// How many lines of a writer were dropped.
+/// The number of lines of a writer that were dropped.
 pub fn dropped_count(counter: &ErrorCounter) -> u64 {
     counter.dropped_lines() as u64
 }
@@ -130,7 +130,7 @@ mod tests {
             writer.write_all(b"line\n").expect("never refused");
         }
         let lost = dropped_count(&writer.error_counter());
-        // The writing thread has one line.
+        // The thread that writes holds one line, which may or may not count as lost.
         assert!((99..=100).contains(&lost), "{lost}");
         drop(reads);
         drop(guard);

@@ -14,7 +14,7 @@ use rustls::{
 };
 use x509_cert::{Certificate, der::Decode};
 
-/// Errors of a file. The texts quote no part of it.
+/// Errors of reading a file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
     #[error("read {path}")]
@@ -29,12 +29,12 @@ pub enum PemError {
     Readable { path: PathBuf, mode: u32 },
 }
 
-/// Distinguishes the states of a file: device and inode, size, times of modification and of change.
+/// A value that changes when a file changes: device and inode, size, times of modification and of change.
 pub type FileVersion = [i128; 4];
 
 const LARGEST: u64 = 16 << 20;
 
-/// U+FEFF in UTF-8.
+/// The byte order mark, U+FEFF, in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The certificates of a file, at least one.
@@ -52,7 +52,7 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| content_error(path, &error))
 }
 
-/// The authorities of a file. Each certificate has to be usable as one.
+/// The trusted authorities of a file. Each certificate has to be usable as an authority.
 pub fn roots(path: &Path) -> Result<RootCertStore, PemError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -99,14 +99,14 @@ fn read(path: &Path, secrecy: FileSecrecy) -> Result<Vec<u8>, PemError> {
     if !seen.is_file() || bytes.len() as u64 > LARGEST {
         return Err(PemError::Shape { path: path.into() });
     }
-    // Editors of Windows write this mark before the first line, which is then none of PEM.
+    // Editors of Windows write this mark before the first line. With it that line is no PEM, so the mark is removed.
     if bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(bytes)
 }
 
-/// `None` while there is no such file.
+/// The version of a file; `None` if there is no such file.
 pub fn file_version(path: &Path) -> Option<FileVersion> {
     std::fs::metadata(path).ok().map(|seen| version_from_metadata(&seen))
 }

@@ -15,7 +15,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-/// Read from `/proc` at each scrape.
+/// Metrics that are read from `/proc` at each scrape.
 pub(crate) struct ProcessMetrics {
     cpu: Counter,
     started: Gauge,
@@ -26,7 +26,7 @@ pub(crate) struct ProcessMetrics {
     most_files: IntGauge,
 }
 
-/// Fields of `/proc/self/stat`, in its own units.
+/// Fields of `/proc/self/stat`, in the units of that file.
 struct ProcStat {
     cpu_ticks: u64,
     threads: u64,
@@ -53,8 +53,8 @@ impl ProcessMetrics {
             open_files: gauge("process_open_fds", "Open file descriptors."),
             most_files: gauge("process_max_fds", "File descriptors that may be open."),
         };
-        // The start is the time of this call, because metrics are made first; `/proc/stat` may be hidden from the
-        // process.
+        // The time of this call counts as the start of the process, because metrics are made first. The exact time
+        // would need `/proc/stat`, which may be hidden from the process.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         process.started.set(now.as_secs_f64());
         process
@@ -106,8 +106,8 @@ impl ProcStat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name of the program may contain spaces and parentheses, so fields are counted after it. The first one
-        // there is number 3 of proc(5).
+        // The name of the program may contain spaces and parentheses, so fields are counted from the end of the
+        // name. The first field after the name is number 3 of proc(5).
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
@@ -149,7 +149,7 @@ mod tests {
         process.refresh_process_stats();
         assert!(process.resident.get() > 1 << 16 && process.threads.get() >= 1);
         assert!((3..=process.most_files.get()).contains(&process.open_files.get()));
-        // Later than the year 2020.
+        // The start time is later than the year 2020.
         assert!(process.started.get() > 1.577e9);
     }
 }

@@ -17,7 +17,8 @@ impl Randomness for SystemRandomness {
     }
 }
 
-/// Names one lock attempt, so that its node is found again when the reply to its creation is lost.
+/// The id of one lock attempt, by which its node is found again when the reply to the create is
+/// lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Guid([u8; 16]);
 
@@ -38,7 +39,7 @@ impl Guid {
     }
 }
 
-/// 32 lower-case hex digits.
+/// Writes 32 lower-case hex digits.
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))

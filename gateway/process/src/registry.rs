@@ -14,7 +14,7 @@ use crate::process_metrics::ProcessMetrics;
 /// The registry of a process. Every family in it is exposed, and is listed in `deploy/METRICS.md`.
 pub struct MetricRegistry {
     registry: Registry,
-    /// Families with the usual names of the Prometheus libraries, without our prefix.
+    /// Families with the usual names of the Prometheus libraries, without the prefix `fencegate`.
     unprefixed: Registry,
     described: Mutex<Vec<MetricDesc>>,
 }
@@ -28,13 +28,14 @@ pub struct MetricDesc {
     pub help: String,
 }
 
-/// Buckets in seconds, for waits and answers.
+/// Bucket bounds in seconds, for waits and answers.
 pub const SHORT: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-/// Buckets in seconds, for holds, which last as long as the work under them.
+/// Bucket bounds in seconds, for the time that locks are held, which is as long as the work under them.
 pub const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
-/// The gauge of unknown operations, by their store. Every gateway counts all those in ZooKeeper.
+/// The gauge of operations with an unknown outcome, by their store. Every gateway counts all operations
+/// in ZooKeeper.
 pub fn unknown_operations_gauge() -> prometheus::Result<IntGaugeVec> {
     let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
                 installation: take the largest. It says nothing before it has looked through all of them.";
@@ -83,7 +84,7 @@ impl MetricRegistry {
         }
     }
 
-    /// Sorted by name.
+    /// The descriptions of all families, sorted by name.
     pub fn descriptions(&self) -> Vec<MetricDesc> {
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort();

@@ -14,21 +14,23 @@ use prometheus::{
     proto::{Bucket, Counter, Gauge, Histogram, Metric, MetricFamily, MetricType},
 };
 
-/// A count that all workers share moves from one processor's cache to another's with each request, and each request
-/// changes two dozen counts. Here each thread uses one shard, and a scrape gets the sum.
+/// A metric family in several shards. If all workers shared one count, each request would move it from one processor's
+/// cache to another's, and each request changes two dozen counts. So each thread uses one shard, and a scrape shows the
+/// sum.
 #[derive(Clone)]
 pub struct ShardedMetric<V> {
     shards: Arc<[V]>,
 }
 
-/// There are few shards, because each has all series that its threads use, which costs memory with thousands of routes.
+/// The number of shards. There are few, because each shard has all series that its threads use, which costs memory with
+/// thousands of routes.
 const SHARDS: usize = 4;
 
 impl<V: Collector> ShardedMetric<V> {
     /// `make` is called once per shard, and has to make the same family each time.
     ///
     /// # Errors
-    /// What `make` fails with.
+    /// Returns the error of `make`.
     pub fn new(make: impl Fn() -> prometheus::Result<V>) -> prometheus::Result<Self> {
         Ok(Self { shards: (0..SHARDS).map(|_| make()).collect::<prometheus::Result<_>>()? })
     }
@@ -139,7 +141,7 @@ mod tests {
         });
     }
 
-    /// What the threads count is exported as one sum per series, for counters and for gauges.
+    /// The counts of all threads are exported as one sum per series, for counters and for gauges.
     #[test]
     fn series_are_summed_across_threads() {
         let counters = || IntCounterVec::new(Opts::new("asked", "Help."), &["route"]);

@@ -27,20 +27,21 @@ use super::{
 };
 use crate::registry_guard::LockNodeRegistryGuard;
 
-/// One attempt.
+/// One attempt to take the lock of one key with one lock node.
 pub struct LockAttempt<L: ZkClient> {
     pub candidate: LockNodeAttempt<L>,
-    /// The names of its nodes.
+    /// Whether a lock node of this attempt may exist, and its name if that is known.
     made: NodeCreationTracker<String>,
-    /// The data of its nodes.
+    /// The data that this attempt writes into its lock node.
     says: Box<[u8]>,
-    /// Present if the parent of the key keeps a grant record.
+    /// The state of the attempt's grant record; `None` if the parent of the key keeps none.
     delayed: Option<DelayedHandover>,
     registered: LockNodeRegistryGuard<L>,
 }
 
 impl<L: ZkClient> LockAttempt<L> {
-    /// Enters the attempt in the session's registry, before any node is made. This may wait for capacity.
+    /// Registers the attempt in the session's registry, before any node is made. Waits while the registry has no
+    /// capacity for another lock path.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
@@ -57,7 +58,8 @@ impl<L: ZkClient> LockAttempt<L> {
         Ok(Self::new(LockNodeRegistryGuard::register(live, at.max_node_path_len()).await?, live, &at, mode))
     }
 
-    /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
+    /// Returns another attempt for the same key. Its node replaces the node of this attempt, so it needs no capacity of
+    /// its own in the registry.
     pub fn successor(&self, mode: LockMode) -> Self {
         let LockNodeAttempt { live, .. } = &self.candidate;
         Self::new(self.registered.register_successor(), live, &self.candidate.location(), mode)
@@ -70,13 +72,14 @@ impl<L: ZkClient> LockAttempt<L> {
         mode: LockMode,
     ) -> Self {
         let candidate = LockNodeAttempt::new(live.clone(), at, registered.guid, mode);
-        // Among other programs' nodes the data only shows people the owner of the node; no request is forwarded by it.
+        // Below a parent of other programs the data only shows people the owner of the node; gateways do not forward by
+        // it.
         let says: &[u8] = if candidate.layout.is_native() { b"" } else { live.member.as_bytes() };
         Self { says: says.into(), candidate, made: NodeCreationTracker::default(), delayed: None, registered }
     }
 
-    /// For a tenure that is kept for later requests: its node names this gateway, so that peers can forward requests to
-    /// it. Only a native node that holds alone does so.
+    /// Writes the name of this gateway into the lock node of a tenure that is kept for later requests, so that peers
+    /// can forward requests to it. Only an exclusive node of the native layout gets that name.
     pub fn with_gateway_reference(mut self) -> Self {
         if self.candidate.mode == LockMode::Exclusive && self.candidate.layout.is_native() {
             self.says = self.candidate.live.gateway_reference().into();
@@ -84,8 +87,8 @@ impl<L: ZkClient> LockAttempt<L> {
         self
     }
 
-    /// For a key whose upstream does not compare tokens: requests under this attempt may go on for `delay` after its
-    /// end.
+    /// Makes the attempt keep the grant record of a key whose upstream does not compare tokens: requests under this
+    /// attempt may go on for `delay` after its end. With `None` no record is kept.
     pub fn with_handover_delay(self, delay: Option<Duration>) -> Self {
         match delay {
             Some(delay) => self.with_handover(DelayedHandover::with_handover_delay(delay)),
@@ -93,7 +96,8 @@ impl<L: ZkClient> LockAttempt<L> {
         }
     }
 
-    /// For an attempt that sends no request, and only puts the grant record of its key in order.
+    /// Makes this an attempt that sends no request: it waits out the last holder's delay, and then writes a clean
+    /// record.
     pub fn for_record_cleanup(self) -> Self {
         self.with_handover(DelayedHandover::for_record_cleanup())
     }
@@ -104,7 +108,7 @@ impl<L: ZkClient> LockAttempt<L> {
         self
     }
 
-    /// Records that all requests under this node are over.
+    /// Records that all requests under this attempt's node are over.
     pub fn mark_request_outcomes_known(&self) {
         self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
     }
@@ -113,7 +117,7 @@ impl<L: ZkClient> LockAttempt<L> {
         self.delayed.as_ref().is_some_and(DelayedHandover::can_write_clean_record)
     }
 
-    /// For an attempt that queues for the exclusive node at `path`: its nodes have that path as data.
+    /// Makes the attempt queue for the exclusive node at `path`: its lock node has that path as data.
     pub(crate) fn for_exclusive_node(mut self, path: &str) -> Self {
         self.says = path.as_bytes().into();
         self
@@ -144,8 +148,8 @@ impl<L: ZkClient> LockAttempt<L> {
         }
     }
 
-    /// Creates the node and enters it in its queue, for locks that do not hold by being first. Returns the node's name
-    /// and the children of its parent.
+    /// Creates the node and checks it, but does not wait in the queue: in a lock with several holders the first node is
+    /// not the only one that holds. Returns the node's name and the children of its parent.
     pub(super) async fn join_queue(
         &self,
         caller: &mut impl LockAttemptObserver,
@@ -155,7 +159,7 @@ impl<L: ZkClient> LockAttempt<L> {
         Ok((node.name, children))
     }
 
-    /// Epoch and sequence of the node's token, if the node may stay in its queue.
+    /// Checks that the node may stay in its queue, and returns epoch and sequence of its token.
     async fn check_node(
         &self,
         node: &LockNode,
@@ -163,12 +167,13 @@ impl<L: ZkClient> LockAttempt<L> {
     ) -> Result<(u64, u32), LockAttemptError> {
         let live = &self.candidate.live;
         if node.stat.owner != live.client.id() {
-            // Another session owns the node: the connection got a new session id without notice. This deadline does not
-            // cover that session, so this session is given up.
+            // Another session owns the node: the connection got a new session id without notice. The deadline of this
+            // session does not cover the other one, so this session is given up.
             live.ended.cancel();
             return Err(GrantError::Lost.into());
         }
-        // Compared now and not after the wait: later grants to other holders are rightly larger.
+        // The epoch is checked now and not after the wait, because other holders may rightly get larger epochs
+        // meanwhile.
         let before =
             self.made.highest_epoch_before().expect("a node that was found is one whose create was sent");
         let epoch = live.checked_token_epoch(node.stat.czxid, before)?;
@@ -216,7 +221,7 @@ impl<L: ZkClient> LockAttempt<L> {
         self.made.record_create_sent(self.candidate.live.token_history.highest_epoch());
     }
 
-    /// Records that its node is gone.
+    /// Records that the node of this attempt is gone, and that the grant record is no longer about this attempt.
     fn mark_gone(&self) {
         self.made.record_no_nodes_left();
         self.delayed.iter().for_each(DelayedHandover::clear_record_ownership);
@@ -227,7 +232,7 @@ impl<L: ZkClient> LockAttempt<L> {
         self.made.record_no_nodes_left();
     }
 
-    /// Returns when no node of this attempt is left, or the session is over.
+    /// Removes the nodes of this attempt. Returns when none is left, or when the session is over.
     pub async fn remove_nodes(&self) {
         if !self.made.may_exist() {
             return;
@@ -256,7 +261,7 @@ pub(super) const NUMBERS_USED_UP: &str =
 impl<L: ZkClient> Drop for LockAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
-            // `clear` has not ended, so the node may still hold; it stays registered and is not removed.
+            // `remove_nodes` has not ended, so the node may still hold; it stays registered and is not removed.
             self.registered.retain_until_session_end();
         }
     }

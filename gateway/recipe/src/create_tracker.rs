@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-/// The state of one attempt's nodes, from the answers to its creates. `N`: the names in an unambiguous answer.
+/// The state of one attempt's nodes, from the answers to its creates. `N`: the type of their names, or of a czxid.
 #[derive(Debug)]
 pub(super) struct NodeCreationTracker<N>(RefCell<NodeCreationState<N>>);
 
@@ -10,7 +10,7 @@ pub(super) struct NodeCreationTracker<N>(RefCell<NodeCreationState<N>>);
 enum NodeCreationState<N> {
     /// There can be no node: every create so far was refused, or every created node is gone.
     Nothing,
-    /// A create was sent; its answer is outstanding, or was lost.
+    /// A create was sent; its answer is outstanding, or was lost. `before`: the highest epoch known before that create.
     Unclear { before: u64 },
     /// These nodes exist, and no others.
     Named { before: u64, names: N },
@@ -46,7 +46,7 @@ impl<N: Clone> NodeCreationTracker<N> {
         }
     }
 
-    /// The names; `None` without an unambiguous answer, and then there may be no node or several.
+    /// The names of the nodes. `None` if no answer was unambiguous: then there may be no node, one or several.
     pub(super) fn created_names(&self) -> Option<N> {
         match &*self.0.borrow() {
             NodeCreationState::Named { names, .. } => Some(names.clone()),
@@ -72,7 +72,7 @@ impl<N: Clone> NodeCreationTracker<N> {
 mod tests {
     use super::*;
 
-    /// The highest epoch from before the first create counts until no node of these creates can exist any more.
+    /// The highest epoch known before the first create is kept until no node of these creates can exist any more.
     #[test]
     fn highest_before_stays_until_cleared() {
         let made = NodeCreationTracker::<String>::default();

@@ -1,5 +1,5 @@
-//! Hands a key over if its upstream does not compare tokens. If a holder leaves without recording that its requests are
-//! over, the next holder waits for a delay first.
+//! The handover of a key to the next holder if its upstream does not compare tokens. If a holder leaves without
+//! recording that its requests are over, the next holder waits for a delay first.
 //!
 //! The parent of the key keeps a record, see [`super::grant_record`]. A new holder reads it once: *after* the list that
 //! grants the key, and *before* its own first write. An earlier read may miss the write of the last holder; a later one
@@ -37,17 +37,17 @@ use super::{
 pub(super) struct DelayedHandover {
     /// How long requests may go on after the end of this attempt; `None` if it sends none.
     delay: Option<Duration>,
-    /// Whether the own lock nodes hold and the requests of earlier holders are over.
+    /// Whether the lock nodes of this attempt hold and the requests of earlier holders are over.
     took_over: Cell<bool>,
-    /// Whether all requests that were sent under the own nodes are known to be over.
+    /// Whether all requests that were sent under these lock nodes are known to be over.
     known: Cell<bool>,
-    /// The lock nodes that hold, in the order of the candidates.
+    /// The names of the lock nodes that hold, in the order of the candidates.
     nodes: RefCell<Vec<String>>,
 }
 
-/// The last number of a node below a parent with a record. Such a parent is replaced only when a holder leaves it clean
-/// and no other contender is there. If that never happens, its numbers run out; the limit is well before the last one,
-/// which the server would then assign again and again.
+/// The highest sequence number with which a node may hold below a parent that keeps a grant record. Such a parent is
+/// replaced only when a holder leaves it clean and no other contender is there. If that never happens, its numbers run
+/// out. The limit is well below the last number, which the server would then assign again and again.
 pub(super) const LAST_RECORDED: u32 = (1 << 31) - (1 << 20);
 
 /// A lock node that holds its key.
@@ -56,10 +56,11 @@ pub(super) struct HeldLockNode<'a, L> {
     pub(super) name: &'a str,
 }
 
-/// One record, as it was at the grant of its key.
+/// One grant record, as it was when its key was granted.
 struct VersionedGrantRecord {
     record: GrantRecord,
-    /// The version of the parent: the own write is refused if another holder writes first.
+    /// The version of the parent's data: the new record is written to this version only, so the write is refused if
+    /// another holder writes first.
     version: i32,
 }
 
@@ -87,13 +88,14 @@ impl DelayedHandover {
         caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
         let live = &held.first().expect("at least one key").candidate.live;
-        // In one round trip. Each is read after the list that grants its key, and before the own write.
+        // All records are read in one round trip, each after the list that grants its key and before this attempt's own
+        // write.
         let found: Vec<_> =
             join_all(held.iter().map(read_record)).await.into_iter().collect::<Result<_, _>>()?;
         failpoint::pass("before_grant_record");
         let owed = found.iter().filter_map(|found| found.record.required_delay()).max();
-        // Includes the delay that earlier holders left: if this holder ends before it has waited, the next holder sees
-        // only this record.
+        // The written delay includes the one that earlier holders left: if this holder ends before it has waited, the
+        // next holder sees only this record.
         let delay = self.delay.max(owed).unwrap_or_default();
         if self.delay.is_some() {
             write_record(held, &found, &GrantRecord::held(epoch, delay)).await?;
@@ -117,12 +119,12 @@ impl DelayedHandover {
         self.known.set(false);
     }
 
-    /// Records that all requests that were sent are over.
+    /// Records that all requests that were sent under the lock nodes are over.
     pub(super) fn mark_outcomes_known(&self) {
         self.known.set(true);
     }
 
-    /// Whether the own nodes hold and the next holder need not wait.
+    /// Whether a clean record may be written: the lock nodes hold, and the next holder need not wait.
     pub(super) fn can_write_clean_record(&self) -> bool {
         self.took_over.get() && self.known.get()
     }
@@ -138,7 +140,7 @@ impl DelayedHandover {
     }
 }
 
-/// Reads the record of a key that an own node holds.
+/// Reads the grant record of a key that a lock node of this attempt holds.
 async fn read_record<L: ZkClient>(held: &HeldLockNode<'_, L>) -> Result<VersionedGrantRecord, GrantError> {
     let LockNodeAttempt { live, parent, .. } = held.candidate;
     loop {
@@ -154,7 +156,7 @@ async fn read_record<L: ZkClient>(held: &HeldLockNode<'_, L>) -> Result<Versione
         return match GrantRecord::parse(&data) {
             Ok(Some(record)) => Ok(VersionedGrantRecord { record, version: seen.version }),
             // This parent was created without a record, as a container that the server removes when it is empty. So
-            // leave it and begin again; the last contender to leave removes it.
+            // this attempt leaves and begins again; the last contender to leave removes the parent.
             Ok(None) => Err(GrantError::Lost),
             Err(error) => {
                 let path = key_redaction::redact_path(&live.paths.locks_path(), parent);
@@ -164,7 +166,7 @@ async fn read_record<L: ZkClient>(held: &HeldLockNode<'_, L>) -> Result<Versione
     }
 }
 
-/// Writes `held` into all parents in one transaction, which fails if one of the own nodes is gone.
+/// Writes `record` into all parents in one transaction, which fails if one of the lock nodes is gone.
 async fn write_record<L: ZkClient>(
     held: &[HeldLockNode<'_, L>],
     found: &[VersionedGrantRecord],
@@ -188,12 +190,13 @@ async fn write_record<L: ZkClient>(
         match first.live.client.commit(&steps).await {
             Ok(_) => return Ok(()),
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
-                // This only shows whether the own write was done; the record of the last holder was read before.
+                // The parent as it is now only shows whether this write was done; the record of the last holder was
+                // read before.
                 if is_written(first, record).await? {
                     return Ok(());
                 }
             }
-            // Another client has removed an own node, so another contender may hold.
+            // Another client has removed a lock node of this attempt, so another contender may hold.
             Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => {
                 return Err(GrantError::Lost);
             }
@@ -202,7 +205,8 @@ async fn write_record<L: ZkClient>(
     }
 }
 
-/// Whether the own write was done, after a lost answer. If it was not, it never will be, as with a create.
+/// Reads whether a write whose answer was lost was done. If it was not, it never will be: after a reconnect ZooKeeper
+/// refuses requests of the session's old connection.
 async fn is_written<L: ZkClient>(
     first: &LockNodeAttempt<L>,
     record: &GrantRecord,
@@ -220,7 +224,8 @@ async fn is_written<L: ZkClient>(
     }
 }
 
-/// Waits until `until`, which is computed with the own clock from the own grant: no earlier holder sends after that.
+/// Waits until `until`: the required delay after this attempt's grant, by the clock of this process. No earlier holder
+/// sends after that.
 async fn wait_out_delay<L: ZkClient>(
     live: &ActiveSession<L>,
     until: BootInstant,
@@ -251,12 +256,13 @@ async fn wait_out_delay<L: ZkClient>(
     }
 }
 
-/// Removes an own node and writes `clean`. If no other node is below the parent, the parent is removed instead: a key
-/// without a parent was never held, or its last holder left clean. Returns when the node is known to be gone, or its
-/// session is over.
+/// Removes a lock node of this attempt and writes `clean`. If no other node is below the parent, the parent is removed
+/// instead: a key without a parent was never held, or its last holder left clean. Returns when the node is known to be
+/// gone, or its session is over.
 ///
-/// This is one transaction that does nothing if the own node is gone, because then another contender may hold. So it is
-/// safe to send it again after a lost answer, and a parent that other contenders have created since is not touched.
+/// Both steps are one transaction that does nothing if the lock node is gone, because then another contender may hold.
+/// So it is safe to send it again after a lost answer, and a parent that other contenders have created meanwhile is not
+/// touched.
 pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNodeAttempt<L>, name: &str) {
     let LockNodeAttempt { live, parent, .. } = candidate;
     let path = candidate.path(name);
@@ -287,7 +293,7 @@ pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNod
                     Err(_over) => return,
                 }
             }
-            // Another contender has come since.
+            // Another contender has come since the last list, so the parent must stay and get the clean record.
             Err(MultiError { step: Some(1), .. }) if last => candidate.mark_contended(),
             Err(MultiError { fault, .. }) => {
                 warn!(%fault, path = key_redaction::redact_path(&live.paths.locks_path(), &path), "lock node not removed yet");
@@ -297,7 +303,7 @@ pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNod
     }
 }
 
-/// Reads the grant record for display; `None` if there is none.
+/// Reads the grant record for display; `None` if there is none, or if it cannot be read.
 pub async fn read_grant_record<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
@@ -320,7 +326,7 @@ impl GrantRecord {
 mod tests {
     use super::*;
 
-    /// An attempt may leave a clean record only after it took the record over, with no outcome unknown, and not again
+    /// An attempt may write a clean record only after it took its keys over and while no outcome is unknown, and not
     /// after a reset.
     #[test]
     fn clean_leave_requires_takeover_and_outcomes() {

@@ -32,27 +32,29 @@ pub(super) struct ExclusiveCreateAttempt<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     /// The path of the node, or the path that was tried last.
     path: RefCell<Rc<str>>,
-    /// Its data, by which the own node is recognized.
+    /// The data of the node, by which this attempt recognizes its own node.
     says: String,
-    /// How often the creating transaction writes the node; its version is this number.
+    /// The creating transaction writes the node this often, so the node has this number as its version.
     writes: u8,
-    /// The czxid of the own node.
+    /// Whether the node may exist, and its czxid if that is known.
     made: NodeCreationTracker<i64>,
-    /// Counts the bytes of its path.
+    /// The registry entry that counts the bytes of the node's path.
     registered: LockNodeRegistryGuard<L>,
 }
 
 /// The result of an attempt to create the node.
 pub(super) enum ExclusiveCreateOutcome {
     Ours(NodeStat),
-    /// Another contender has the node: the session that owns it. `None`: the node existed and has gone.
+    /// Another contender has the node. The number is the id of the session that owns it; `None` if the node existed and
+    /// has gone.
     Taken(Option<i64>),
     /// The parent is missing.
     NoParent,
 }
 
 impl<L: ZkClient> ExclusiveCreateAttempt<L> {
-    /// The node of the attempt that queues with `line`. `longest`: bytes of its longest path. May wait for capacity.
+    /// Prepares the node of the attempt that queues with `line`. `longest`: the bytes of the longest path that may be
+    /// tried. Waits while the registry has no capacity.
     pub(super) async fn prepare_exclusive_create(
         line: &LockAttempt<L>,
         longest: usize,
@@ -91,8 +93,8 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         loop {
             self.made.record_create_sent(self.live.token_history.highest_epoch());
             let made = link.commit(&steps);
-            // Servers before 3.9 leave the czxid out of the answer to a create in a transaction, so it is read directly
-            // after.
+            // Servers before 3.9 leave the czxid out of the answer to a create in a transaction, so the node is read
+            // directly after the transaction.
             let read = link.data(path);
             failpoint::pass("after_create_sent");
             let (made, read) = tokio::join!(made, read);
@@ -122,7 +124,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
     ) -> Result<Option<ExclusiveCreateOutcome>, GrantError> {
         let (says, seen) = match read {
             Ok(read) => read,
-            // The node has gone since, whichever contender created it.
+            // The node existed and is gone again, whichever contender created it.
             Err(ZkError::NoNode) => return Ok(Some(ExclusiveCreateOutcome::Taken(None))),
             Err(ZkError::Ambiguous(_)) => return candidate.pause_before_retry().await.map(|()| None),
             Err(fault) => return Err(definite_error(fault)),
@@ -138,8 +140,8 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
     /// The epoch of the token that this node makes.
     pub(super) fn token_epoch(&self, seen: NodeStat) -> Result<u64, GrantError> {
         if seen.owner != self.live.client.id() {
-            // Another session owns the node, so this session's deadline does not cover it, and this session is given
-            // up.
+            // Another session owns the node. The deadline of this session does not cover the other one, so this session
+            // is given up.
             self.live.ended.cancel();
             return Err(GrantError::Lost);
         }
@@ -148,7 +150,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         self.live.checked_token_epoch(seen.czxid, before)
     }
 
-    /// Whether this attempt created this node, even if another client has changed its data since.
+    /// Whether this attempt created this node, even if another client has changed the data of the node.
     pub(super) fn is_ours(&self, says: &[u8], seen: NodeStat) -> bool {
         let ours = match self.made.created_names() {
             Some(czxid) => seen.czxid == czxid,
@@ -157,14 +159,15 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         ours && seen.owner == self.live.client.id()
     }
 
-    /// Returns when neither the node nor the own lock node in the queue is left, or the session is over. `place`: the
-    /// path of that lock node, if the node was ever tried.
+    /// Removes the node and the lock node in the queue. Returns when neither is left, or when the session is over.
+    /// `place`: the path of that lock node, if the node was ever tried.
     pub(super) async fn remove_nodes(&self, line: &LockAttempt<L>, place: Option<&str>) {
         if let (Some(place), true) = (place, self.made.may_exist()) {
             self.remove_with_queue_node(line, place).await;
         }
         line.remove_nodes().await;
-        // Without the own lock node in the queue, no create of this attempt can take effect any more.
+        // Once the lock node in the queue is gone, no create of this attempt can take effect any more, so the node can
+        // be looked for and removed.
         if self.made.may_exist() {
             self.remove_own_node(&line.candidate).await;
         }
@@ -192,8 +195,8 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
                     return self.made.record_no_nodes_left();
                 }
                 Err(MultiError { step: Some(2), .. }) => candidate.mark_contended(),
-                // Another client removed one of them, or the first transaction was done: the caller checks each by
-                // itself.
+                // Another client removed one of the nodes, or an earlier try of this transaction was done. The caller
+                // checks each node by itself.
                 Err(MultiError {
                     fault: ZkError::NoNode | ZkError::BadVersion | ZkError::SessionEnded,
                     ..
@@ -211,7 +214,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         }
     }
 
-    /// Reads the node before each delete: only the own node is removed, and only in the version that was read.
+    /// Reads the node before each delete: only this attempt's node is removed, and only in the version that was read.
     async fn remove_own_node(&self, candidate: &LockNodeAttempt<L>) {
         let live = &self.live;
         let path = self.path();
@@ -226,7 +229,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
                         Err(MultiError { fault, .. }) => fault,
                     }
                 }
-                // The node is gone, or another contender's.
+                // The node is gone, or it belongs to another contender.
                 (Ok(()), Ok(_)) | (Ok(()) | Err(ZkError::NoNode), Err(ZkError::NoNode)) => return,
                 (Err(fault), _) | (_, Err(fault)) => fault,
             };
@@ -249,7 +252,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
 impl<L: ZkClient> Drop for ExclusiveCreateAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
-            // `clear` has not ended, so the node may still hold.
+            // `remove_nodes` has not ended, so the node may still hold.
             self.registered.retain_until_session_end();
         }
     }

@@ -39,7 +39,7 @@ use super::{
 pub struct ExclusiveNodeAttempt<L: ZkClient> {
     /// The lock node in the queue of this installation's attempts.
     line: LockAttempt<L>,
-    /// Path of the own lock node in the queue, once it is first.
+    /// The path of the lock node in that queue, set once it is first.
     place: OnceCell<String>,
     path: String,
     node: ExclusiveCreateAttempt<L>,
@@ -51,7 +51,8 @@ pub struct ExclusiveNodeAttempt<L: ZkClient> {
 const WRITES: u8 = 3;
 
 impl<L: ZkClient> ExclusiveNodeAttempt<L> {
-    /// An attempt at the node at `path`; `key` is the key that it locks. May wait for capacity.
+    /// Begins an attempt at the node at `path`; `key` is the key that the node locks. Waits while the registry has no
+    /// capacity.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
@@ -94,7 +95,7 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
         Ok(LockGrant { epoch, sequence: 0, permit: None, validity, nodes, contended })
     }
 
-    /// `None`: another contender has the node.
+    /// Tries to create the node. `None`: another contender has it.
     async fn try_create(&self, place: &str) -> Result<Option<NodeStat>, GrantError> {
         for _ in 0..=CREATE_ROUNDS {
             let first = MultiOp::Check { path: place, version: ANY_VERSION };
@@ -121,7 +122,7 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
         Err(definite_error(ZkError::NoNode))
     }
 
-    /// Returns when the other owner's node may be gone.
+    /// Waits until the node of the other contender may be gone.
     async fn wait_released(&self, caller: &mut impl LockAttemptObserver) -> Result<(), LockAttemptError> {
         caller.on_waiting()?;
         failpoint::pass("while_waiting");
@@ -157,20 +158,20 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
                 (_, Err(ZkError::NoNode)) => return gone(&self.path),
                 (_, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&self.path),
                 (Ok(changed), Ok(_)) => changed.await,
-                // The server refuses the watch now, and a removal may go unnoticed meanwhile; so retry.
+                // The server refused the watch. Until it is set, a removal may go unnoticed, so retry.
                 _ => sleep(REFUSED_PAUSE).await,
             }
         }
     }
 
-    /// Returns when neither the node nor the own lock node in the queue is left, or the session is over.
+    /// Removes the node and the lock node in the queue. Returns when neither is left, or when the session is over.
     pub async fn remove_nodes(&self) {
         self.node.remove_nodes(&self.line, self.place.get().map(String::as_str)).await;
     }
 }
 
-/// The paths that were reported, by all sessions of the process: requests for such a key are refused as often as clients
-/// repeat them.
+/// Limits the log lines about nodes without a session, by path and for all sessions of the process: requests for such a
+/// key are refused as often as clients repeat them.
 static REPORTED: LazyLock<LogDedup> = LazyLock::new(LogDedup::default);
 
 const NO_LOCK: &str = "where the lock node is to be made stands one that ends with no session, and so is nobody's lock: \
@@ -179,10 +180,10 @@ const NO_LOCK: &str = "where the lock node is to be made stands one that ends wi
 /// Any version: the step only checks that the node exists.
 const ANY_VERSION: i32 = -1;
 
-/// The owner that a server reports for a persistent node, and for a container.
+/// The owners that a server reports for nodes of no session: 0 for a persistent node, `i64::MIN` for a container.
 const KEPT_WITHOUT_SESSION: [i64; 2] = [0, i64::MIN];
 
-/// The path of the node above.
+/// The path of the parent of the node at `path`.
 fn parent_path(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }

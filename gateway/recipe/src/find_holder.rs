@@ -32,7 +32,7 @@ pub(crate) async fn resolve_holder_route<L: ZkClient>(
     }
     let (data, _) = live.client.data(&path).await.ok()?;
     let reach = serde_json::from_slice::<MemberRecord>(&data).ok()?.peer?;
-    // Each process has one peer secret, so this also finds nodes of an earlier session of this process.
+    // Each process has one peer secret, so equal secrets also recognize nodes of an earlier session of this process.
     let ours = live.peer_endpoint.as_ref().is_some_and(|ours| ours.pass == reach.pass);
     (!ours).then(|| HolderRoute {
         gateway: gateway.into(),

@@ -22,8 +22,8 @@ pub(super) fn parent_kind(line: LockQueueLayout) -> NodeCreateMode {
     }
 }
 
-/// Creates all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of the
-/// gateways' own nodes would keep the other programs out.
+/// Creates all nodes that are missing on the path `parent`. Each gets the ACL of the node above it: ZooKeeper inherits
+/// no ACLs, and the ACL of the gateways' own nodes would keep the other programs out.
 pub(super) async fn create_missing_ancestors<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
@@ -31,13 +31,14 @@ pub(super) async fn create_missing_ancestors<L: ZkClient>(
 ) -> Result<(), ZkError> {
     let ends = parent.match_indices('/').map(|(at, _)| at).skip(1).chain([parent.len()]);
     let levels: Vec<&str> = ends.map(|end| &parent[..end]).collect();
-    // Searches from the bottom up: a create on an upper level may be denied although that level exists.
+    // Searches for the lowest level that exists, and creates only those below it: a create of an upper level may be
+    // denied although that level exists.
     let mut there = levels.len();
     while there > 0 {
         match live.client.stat(levels[there - 1]).await {
             Ok(Some(_)) => break,
             Ok(None) => there -= 1,
-            // The next round reads the result.
+            // The answer was lost. The next round of the caller reads which levels exist.
             Err(ZkError::Ambiguous(_)) => return Ok(()),
             Err(fault) => return Err(fault),
         }
@@ -46,7 +47,7 @@ pub(super) async fn create_missing_ancestors<L: ZkClient>(
     for level in &levels[there..] {
         match live.client.create_with_acl_of(level, above, kind).await {
             Ok(()) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => above = level,
-            // Removed again meanwhile; the next round retries.
+            // The level above was removed meanwhile; the next round of the caller retries.
             Err(ZkError::NoNode) => return Ok(()),
             Err(fault) => return Err(fault),
         }

@@ -24,7 +24,7 @@ pub struct LockGrant {
     pub contended: bool,
 }
 
-/// Why an attempt ended without a grant.
+/// The reason for which an attempt ended without a grant.
 #[derive(Debug)]
 pub enum LockAttemptError {
     /// No caller wants the lock any more.
@@ -43,14 +43,15 @@ pub trait LockAttemptObserver {
     fn is_closed(&self) -> bool;
     /// Returns when no caller wants the lock any more.
     fn closed(&mut self) -> impl Future<Output = ()>;
-    /// Reports that another holder is ahead: callers that do not wait leave here.
+    /// Reports that another holder is ahead. Callers that do not wait leave here. Returns an error if no caller is
+    /// left.
     fn on_waiting(&mut self) -> Result<(), LockAttemptError>;
 
-    /// Reports the number of nodes ahead.
+    /// Reports the number of nodes ahead in the queue.
     fn on_position(&mut self, _nodes: usize) {}
 
-    /// Reports that there is no other holder, but the grant has to wait for a delay until then. Callers that do not
-    /// wait leave here; the attempt goes on.
+    /// Reports that there is no other holder, but that the grant has to wait for a delay until `_until`. Callers that
+    /// do not wait leave here; the attempt goes on.
     fn on_delay(&mut self, _until: BootInstant) {}
 
     /// Whether a caller may be forwarded to the holder's gateway, and has no route yet. Each call that returns true is

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The newest written form that this build understands.
+/// The newest format of a record that this build can read, and the one that it writes.
 const FORMAT: u32 = 1;
 
 /// The data of a parent.
@@ -54,7 +54,7 @@ impl GrantRecord {
         Self { format: FORMAT, state: LastTenureState::Held, epoch, delay_ms }
     }
 
-    /// How long the next holder has to wait at least; `None` where it need not.
+    /// The time that the next holder has to wait at least; `None` if it need not wait.
     pub fn required_delay(&self) -> Option<Duration> {
         (self.state == LastTenureState::Held).then_some(Duration::from_millis(self.delay_ms))
     }
@@ -63,10 +63,10 @@ impl GrantRecord {
         serde_json::to_vec(self).expect("plain fields serialise")
     }
 
-    /// `None`: the parent was made without a record.
+    /// Parses the data of a parent. `None`: the parent was made without a record.
     ///
     /// # Errors
-    /// A newer build wrote it, or it is no record at all.
+    /// Returns an error if a newer build wrote the record, or if the data is no record at all.
     pub fn parse(data: &[u8]) -> Result<Option<Self>, ParseGrantRecordError> {
         #[derive(Deserialize)]
         struct GrantRecordHeader {

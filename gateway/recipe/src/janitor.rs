@@ -1,5 +1,5 @@
 //! Removes nodes that are not needed any more: retained parents of keys that do not come back, and lock nodes of this
-//! session that belong to no attempt. There should never be one of the latter.
+//! session that belong to no attempt. No such lock node should ever exist.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -25,7 +25,8 @@ pub async fn remove_unused_parents<L: ZkClient>(live: &ActiveSession<L>) -> Infa
             // Recorded before the answer: later requests of this session are ordered behind this one.
             parents.iter().for_each(|parent| live.registry.parents.mark_absent(parent));
             if let Err(MultiError { step: Some(_), .. }) = live.client.commit(&steps).await {
-                // Another session uses one of them, or has removed it.
+                // Another session uses one of the parents, or has removed it, so the whole transaction failed. Each
+                // parent is tried by itself.
                 drop(join_all(steps.iter().map(|step| live.client.commit(std::slice::from_ref(step)))).await);
             }
         }
@@ -37,7 +38,7 @@ fn delete_parent_op(path: &str) -> MultiOp<'_> {
     MultiOp::Delete { path, version: Some(UNWRITTEN_VERSION) }
 }
 
-/// Sweeps for as long as it is polled.
+/// Removes lock nodes without an owner once in each `period`, for as long as it is polled.
 pub async fn run_ownerless_node_sweeps<L: ZkClient>(live: &ActiveSession<L>, period: Duration) -> Infallible {
     loop {
         tokio::time::sleep(period).await;
@@ -45,8 +46,8 @@ pub async fn run_ownerless_node_sweeps<L: ZkClient>(live: &ActiveSession<L>, per
     }
 }
 
-/// Lists the nodes, and checks each one against the registry when it is about to be deleted. An attempt is registered
-/// before its create is sent, so a listed node without an entry has no owner any more.
+/// Lists the ephemeral nodes of the session, and checks each one against the registry when it is about to be deleted.
+/// An attempt is registered before its create is sent, so a listed node without an entry has no owner any more.
 async fn sweep_ownerless_nodes<L: ZkClient>(live: &ActiveSession<L>) {
     // Listed from `/`, because locks of other programs can lie anywhere.
     let nodes = match live.client.ephemerals("/").await {
@@ -73,7 +74,7 @@ async fn sweep_ownerless_nodes<L: ZkClient>(live: &ActiveSession<L>) {
         };
         match removed {
             Ok(()) => warn!(path = live.paths.redacted_path(&path), "lock node without an owner removed"),
-            // Its owner has removed it since the server made the list.
+            // The owner of the node has removed it after the server made the list.
             Err(ZkError::NoNode) => {}
             Err(fault) => debug!(%fault, path = live.paths.redacted_path(&path), "left for the next sweep"),
         }

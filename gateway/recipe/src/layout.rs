@@ -10,8 +10,9 @@ use fencegate_policies::plan::LockMode;
 
 use fencegate_process::randomness::Guid;
 
-/// The last sequence number that is used below a parent of other programs. Their numbers cannot begin anew. At 2^31 - 1
-/// the counter sticks: several nodes get one number, and the programs take each of them for the first.
+/// The last sequence number with which a node may hold below a parent of other programs. Gateways cannot replace such a
+/// parent, so its numbers cannot begin anew. At 2^31 - 1 the server's counter sticks: several nodes get one number, and
+/// the other programs take each of them for the first.
 const MAX_FOREIGN_SEQUENCE: u32 = (1 << 31) - (1 << 20);
 
 impl LockQueueNode<'_> {
@@ -24,17 +25,17 @@ impl LockQueueNode<'_> {
 /// The rank of one node among its parent's children.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueueRank<'a> {
-    /// It waits for no node: it holds the lock.
+    /// The node waits for no other node: it holds the lock.
     First,
-    /// It waits for exactly this node to go. Each waiter watches only one node, so a release wakes one waiter and not
-    /// all.
+    /// The node waits for exactly this node to go. Each waiter watches only one node, so a release wakes one waiter and
+    /// not all.
     Behind(&'a str),
-    /// It does not exist.
+    /// The node does not exist.
     Gone,
 }
 
 impl LockQueueLayout {
-    /// The last sequence number with which a node may hold; `limit`: the one of the native layout.
+    /// The last sequence number with which a node may hold; `limit`: that number in the native layout.
     pub(crate) fn last_usable_sequence(self, limit: u32) -> u32 {
         if self.is_native() { limit } else { MAX_FOREIGN_SEQUENCE }
     }
@@ -93,8 +94,8 @@ impl LockQueueLayout {
             .any(|other| other.name != own && !ours.is_compatible_with(&other))
     }
 
-    /// Whether all other contenders are gateways' writers. Only such a writer may wait just to find the gateway that
-    /// holds.
+    /// Whether all other contenders are exclusive lock nodes of gateways. Such a contender may be in the queue only to
+    /// find the gateway that holds, to which its request is then forwarded.
     pub fn has_only_own_writers(self, children: &[String], own: &str) -> bool {
         let may_look = |other: LockQueueNode| {
             other.mode == LockMode::Exclusive && other.permits.is_none() && other.guid.is_some()
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(LINE.queue_rank(&nodes, &nodes[4]), QueueRank::Behind(&nodes[2]));
     }
 
-    /// A lock is contended only by nodes that cannot hold together with the own node.
+    /// A lock is contended only by nodes that cannot hold together with the contender's own node.
     #[test]
     fn contention_counts_only_conflicting_nodes() {
         let readers = [reader_node_name(1), reader_node_name(2)];
@@ -262,7 +263,7 @@ mod tests {
         }
     }
 
-    /// In the layouts of Curator and kazoo no holder is found to forward to, and every second node is contention.
+    /// In the layouts of Curator and kazoo there is no sole holder to forward to, and any two nodes contend.
     #[test]
     fn foreign_layout_has_no_sole_holder() {
         let guid = Guid::new(&SystemRandomness);

@@ -24,7 +24,7 @@ use super::{foreign_parent, grant_record::GrantRecord, layout::LockQueueLayout};
 /// One attempt at one key, among all attempts below the key's parent.
 pub struct LockNodeAttempt<L> {
     pub live: Rc<ActiveSession<L>>,
-    /// The names of nodes there, and their order.
+    /// The names of the lock nodes below the parent, and their order.
     pub layout: LockQueueLayout,
     pub parent: String,
     /// The node above `parent`, in the native layout.
@@ -49,8 +49,10 @@ pub struct LockNodeLocation {
 }
 
 impl LockNodeLocation {
+    /// Finds the location of the lock nodes of `key`, and their naming.
+    ///
     /// # Errors
-    /// The site has no queue, as an exclusive node has none.
+    /// Returns an error if the site has no queue, as an exclusive node has none.
     pub fn for_site(paths: &ZkPaths, key: &ResourceKey, site: &LockLocation) -> Result<Self, GrantError> {
         let Some(line) = LockQueueLayout::for_site(site) else {
             return Err(GrantError::Service("the lock is a node that nobody stands in line for".into()));
@@ -62,13 +64,13 @@ impl LockNodeLocation {
         })
     }
 
-    /// Bytes of the longest path that a node can have there.
+    /// Bytes of the longest path that a lock node can have at this location.
     pub(crate) fn max_node_path_len(&self) -> usize {
         self.parent.len() + self.layout.max_name_len()
     }
 }
 
-/// An own lock node.
+/// A lock node that an attempt has created.
 #[derive(Debug, Clone)]
 pub(crate) struct LockNode {
     pub name: String,
@@ -102,12 +104,12 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         self.layout.node_name(self.guid, self.mode, sequence)
     }
 
-    /// The sequence number in the name of an own node; the largest number if the name has none.
+    /// The sequence number in the name of a node of this attempt; the largest number if the name has none.
     pub fn sequence(&self, name: &str) -> u32 {
         self.layout.parse_contender(name).map_or(u32::MAX, |ours| ours.sequence)
     }
 
-    /// Sets that the parent keeps a grant record.
+    /// Marks the parent as one that keeps a grant record.
     pub(super) fn set_parent_keeps_record(&mut self) {
         self.record = GrantRecord::clean().to_bytes();
     }
@@ -130,13 +132,13 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         self.mark_used_by_others();
     }
 
-    /// Records that other sessions have used the key since the last visit, so its parent is not retained.
+    /// Records that other sessions have used the key after this session's last visit, so its parent is not retained.
     pub(super) fn mark_used_by_others(&self) {
         self.live.registry.parents.kept.mark_used_by_others(self.mark);
     }
 
     /// The expected sequence number of the next node below the parent, if this session has retained the parent. The
-    /// parent is then in use.
+    /// parent then counts as in use, and is not removed as an unused one.
     pub(super) fn take_retained_parent_sequence(&self) -> Option<i64> {
         if !self.layout.is_native() {
             return None;
@@ -170,7 +172,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         );
     }
 
-    /// Creates the nodes above the key's parent; for locks of other programs the parent as well.
+    /// Creates the nodes above the key's parent. For locks of other programs the parent itself is created, too.
     pub(crate) async fn create_ancestors(&self) -> Result<(), GrantError> {
         if !self.layout.is_native() {
             let kind = foreign_parent::parent_kind(self.layout);
@@ -189,8 +191,8 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         }
     }
 
-    /// Removes a parent that this attempt created and then did not use. The server would keep a container that never
-    /// had a child.
+    /// Removes a parent that this attempt created and then did not use. Otherwise it would stay: the server keeps a
+    /// container that never had a child.
     pub(crate) async fn remove_unused_parent(&self) {
         // The server refuses this if another contender has come since, which then removes the parent, or if the record
         // was written.
@@ -200,10 +202,10 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         }
     }
 
-    /// Determines whether a create whose answer was lost was done. `None`: it did not and never will, because after a
-    /// reconnect ZooKeeper refuses requests of the session's old connection.
+    /// Determines whether a create whose answer was lost was done. `None`: it was not done and never will be, because
+    /// after a reconnect ZooKeeper refuses requests of the session's old connection.
     ///
-    /// Adopts the lowest own node, and removes all other own nodes.
+    /// Adopts the lowest node of this attempt, and removes all its other nodes.
     pub(crate) async fn recover_created_node(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         'anew: loop {
             let synced = self.live.client.sync(&self.parent);
@@ -257,8 +259,8 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     /// Call this before a request whose answer was lost is retried.
     ///
     /// # Errors
-    /// The session was given up. Its client library may have died, and then all operations would fail like this for
-    /// ever. The server removes the nodes with the session, and no task here acts under it any more.
+    /// Returns an error if the session was given up. Its client library may have died, and then all operations would
+    /// fail like this for ever. The server removes the nodes with the session, and no task here acts under it any more.
     pub async fn pause_before_retry(&self) -> Result<(), GrantError> {
         if self.live.ended.is_cancelled() {
             return Err(GrantError::Lost);
@@ -273,7 +275,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
             let children = match self.list_children().await {
                 Ok(children) => children,
                 Err(GrantError::Lost) => return,
-                // The server refuses the watch now, and a removal may go unnoticed meanwhile; so retry.
+                // The server refused the list. Meanwhile a removal may go unnoticed, so retry.
                 Err(_) => {
                     sleep(REFUSED_PAUSE).await;
                     continue;
@@ -314,14 +316,14 @@ pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Pause between two retries of a request that the server refuses (throttled, or forbidden by an ACL).
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
-/// How often a create begins again because a parent was removed as empty, or created, in between.
+/// A create is tried this often: each time its parent may be removed as empty, or created, in between.
 pub(crate) const CREATE_ROUNDS: usize = 16;
 
 /// From this round on the creates of parent and node are sent directly one after the other. If a key comes and goes all
 /// the time, the last answer about its parent is already out of date.
 pub(crate) const PATIENT_ROUNDS: usize = 4;
 
-/// A definite refusal of the server.
+/// Converts a definite refusal of the server into the error of a grant.
 pub(crate) fn definite_error(fault: ZkError) -> GrantError {
     match fault {
         ZkError::SessionEnded => GrantError::Lost,

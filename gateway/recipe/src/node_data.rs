@@ -4,7 +4,7 @@ use fencegate_process::randomness::Guid;
 
 use super::layout::attempt_guid;
 
-/// The first word, for people who see the data in another program's output.
+/// The first word of the data, for people who see it in the output of another program.
 const OURS: &str = "fencegate";
 
 /// The data of an exclusive node: the member node of its gateway, and the attempt that created it.
@@ -18,7 +18,8 @@ pub fn parse_attempt(says: &[u8]) -> Option<Guid> {
     rest.rsplit_once(' ').and_then(|(_, attempt)| Guid::parse(attempt))
 }
 
-/// Whether it was created by the attempt whose lock node in the queue is called `place`.
+/// Whether the node with this data was created by the attempt whose lock node in the queue is called
+/// `place`.
 pub fn is_made_by_attempt(says: &[u8], place: &str) -> bool {
     parse_attempt(says).is_some_and(|attempt| attempt_guid(place) == Some(attempt))
 }

@@ -36,7 +36,7 @@ impl<L: ZkClient> LockNodeRegistryGuard<L> {
         Ok(Self::new(live, bytes))
     }
 
-    /// An entry for a node that replaces this one in one transaction, and so takes over its capacity.
+    /// Registers a node that replaces this one in one transaction, and so takes over its capacity.
     pub(crate) fn register_successor(&self) -> Self {
         let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
         Self::new(&self.live, known.unwrap_or_default())

@@ -35,22 +35,22 @@ use super::{
 pub struct SemaphoreAttempt<L: ZkClient> {
     permits: PermitCount,
     line: LockAttempt<L>,
-    /// The path of the own lock node in the queue, set once it is among the first.
+    /// The path of the lock node in the queue, set once that node is among the first.
     place: OnceCell<String>,
-    /// The node of the own permit, or of the permit that the attempt tries to take.
+    /// The node of the permit that the attempt holds or tries to take.
     node: ExclusiveCreateAttempt<L>,
 }
 
-/// The number of writes when a permit's node is created is random, below this. Another client may remove the node, and
-/// another attempt may take the permit before this one detects it. Then the versions mostly differ, and a late delete
-/// does not hit the new holder's node.
+/// The node of a permit is written a random number of times when it is created, less than this; the number is its
+/// version. Another client may remove the node, and another attempt may take the permit before this one detects it.
+/// Then the versions mostly differ, and a late delete does not hit the new holder's node.
 const MAX_WRITES: u8 = 8;
 
-/// Tries before a new list is read: the list may be old, and other contenders try as well.
+/// So many permits are tried before the list is read anew: it may be old, and other contenders try as well.
 const MAX_TRIES: usize = 8;
 
 impl<L: ZkClient> SemaphoreAttempt<L> {
-    /// May wait for capacity.
+    /// Begins an attempt at a permit of `key`. Waits while the registry has no capacity.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
@@ -128,12 +128,12 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         for permit in free.iter().take(MAX_TRIES) {
             let node = self.candidate().path(&permit_node_name(*permit));
             let number = permit.to_string();
-            // This step checks that the own lock node exists, and wakes the contender that watches it.
+            // This step fails if this attempt's lock node is gone, and it wakes the contender that watches that node.
             let first = MultiOp::Set { path: place, data: number.as_bytes() };
             match self.node.try_create(self.candidate(), &node, first).await? {
                 ExclusiveCreateOutcome::Ours(seen) => return Ok(Some((*permit, seen))),
                 ExclusiveCreateOutcome::Taken(_) => {}
-                // The parent is gone, and the own lock node with it.
+                // The parent is gone, and with it this attempt's lock node.
                 ExclusiveCreateOutcome::NoParent => return Err(GrantError::Lost),
             }
         }
@@ -236,13 +236,14 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
                     () = stands => {}
                     () = holds => {}
                 },
-                // The server refuses the watch now, and a removal may go unnoticed meanwhile; so retry.
+                // The server refused the watch. Until it is set, a removal may go unnoticed, so retry.
                 _ => sleep(REFUSED_PAUSE).await,
             }
         }
     }
 
-    /// Returns when neither the permit nor the own lock node in the queue is left, or the session is over.
+    /// Removes the permit's node and the lock node in the queue. Returns when neither is left, or when the session is
+    /// over.
     pub async fn remove_nodes(&self) {
         self.node.remove_nodes(&self.line, self.place.get().map(String::as_str)).await;
     }

@@ -26,7 +26,8 @@ pub(crate) struct ExhaustedSequenceParent<'a, L> {
 }
 
 impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
-    /// Call this while an own node is below the parent, so that it cannot be replaced meanwhile.
+    /// Reads which parent it is. Call this while a lock node of the attempt is below the parent, so that it cannot be
+    /// replaced meanwhile.
     pub(crate) async fn observe_lock_parent(candidate: &'a LockNodeAttempt<L>) -> Result<Self, GrantError> {
         match candidate.live.client.stat(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
@@ -35,8 +36,8 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
         }
     }
 
-    /// Returns when the parent is gone or replaced, by this attempt or another one. The own node below it has to be
-    /// gone before.
+    /// Returns when the parent is gone or replaced, by this attempt or another one. Remove this attempt's lock node
+    /// below the parent before the call.
     pub(crate) async fn wait_parent_replaced(
         self,
         caller: &mut impl LockAttemptObserver,
@@ -58,12 +59,12 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
             }
             caller.on_waiting()?;
             if caller.wants_forwarding() {
-                // The contenders that are still below it are about to go, so no request is forwarded to them.
+                // The contenders that are still below the parent are about to go, so no request is forwarded to them.
                 caller.on_holder_route(None)?;
             }
             tokio::select! {
                 () = changed => {}
-                // In case an event is lost.
+                // The event of the watch may be lost, so look again after a while.
                 () = sleep(link.negotiated_timeout()) => {}
                 () = caller.closed() => return Err(LockAttemptError::CallerGone),
                 () = self.candidate.live.ended.cancelled() => return Err(GrantError::Lost.into()),

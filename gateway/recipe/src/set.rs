@@ -35,7 +35,7 @@ use super::{
 };
 use crate::registry_guard::LockNodeRegistryGuard;
 
-/// The own nodes of a set, in the order of its candidates.
+/// The lock nodes of a set, in the order of its candidates.
 struct SetNodes {
     nodes: Vec<LockNode>,
     /// The children of the parent of each node.
@@ -46,16 +46,16 @@ struct SetNodes {
 pub struct MultiKeyAttempt<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     candidates: Vec<LockNodeAttempt<L>>,
-    /// The names of its nodes, one per candidate.
+    /// Whether lock nodes of this attempt may exist, and their names, one per candidate, if they are known.
     made: NodeCreationTracker<Vec<String>>,
-    /// Present if the parents of the keys keep grant records.
+    /// The state of the attempt's grant records; `None` if the parents of the keys keep none.
     delayed: Option<DelayedHandover>,
     registered: LockNodeRegistryGuard<L>,
 }
 
 impl<L: ZkClient> MultiKeyAttempt<L> {
-    /// `keys`: without duplicates, because two nodes for one key in a transaction would wait for each other. Each key
-    /// has its own site, and so its own layout.
+    /// Begins an attempt at `keys`, which must have no duplicates: two nodes for one key in a transaction would wait
+    /// for each other. Each key has its own site, and so its own layout.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         keys: &[(ResourceKey, LockLocation)],
@@ -77,7 +77,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         })
     }
 
-    /// For keys whose upstreams do not compare tokens: requests under this attempt may go on for `delay` after its end.
+    /// Makes the attempt keep the grant records of keys whose upstreams do not compare tokens: requests under this
+    /// attempt may go on for `delay` after its end. With `None` no records are kept.
     pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
             self.candidates.iter_mut().for_each(LockNodeAttempt::set_parent_keeps_record);
@@ -86,7 +87,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         self
     }
 
-    /// Records that all requests under these nodes are over.
+    /// Records that all requests under the nodes of this set are over.
     pub fn mark_outcomes_known(&self) {
         self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
     }
@@ -114,7 +115,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         if self.live.ended.is_cancelled() || nodes.iter().any(|node| node.stat.czxid != first.czxid) {
             return Err(GrantError::Lost.into());
         }
-        // Compared now and not after the wait: later grants to other holders are rightly larger.
+        // The epoch is checked now and not after the wait, because other holders may rightly get larger epochs
+        // meanwhile.
         let before =
             self.made.highest_epoch_before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.checked_token_epoch(first.czxid, before)?;
@@ -185,7 +187,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         join_all(self.candidates.iter().map(LockNodeAttempt::list_children)).await.into_iter().collect()
     }
 
-    /// Creates the nodes. If that fails, the parents that were created for them in any round are removed again.
+    /// Creates the nodes of all keys. If that fails, the parents that were created for them in any round are removed
+    /// again.
     async fn create_nodes(&self) -> Result<SetNodes, GrantError> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
@@ -195,7 +198,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         created
     }
 
-    /// `made`: the candidates whose parent was created here.
+    /// Tries to create the nodes until a round succeeds. Sets `made` for each candidate whose parent was created here.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<SetNodes, GrantError> {
         let requested: Vec<_> = self.candidates.iter().map(LockNodeAttempt::requested_path).collect();
         let node = |path| MultiOp::Create { path, data: b"", kind: NodeCreateMode::EphemeralSequential };
@@ -252,7 +255,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         if paths.len() != self.candidates.len() {
             return Ok(None);
         }
-        // Sent before the lists are: a request is sent when its method is called, or when its future is first polled.
+        // These reads are sent before the lists: a request is sent when its method is called, or when its future is
+        // first polled.
         let looked_at = join_all(paths.iter().map(|path| self.live.client.stat(path)));
         let (seen, queues) = tokio::join!(looked_at, self.list_queues());
         let mut nodes = Vec::with_capacity(paths.len());
@@ -280,7 +284,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         }
         match nodes.len() {
             0 => Ok(None),
-            // The lists by which the nodes were found are as old as the first of them.
+            // The lists by which the nodes were found were read one after the other, so all of them are read anew at
+            // once.
             all if all == self.candidates.len() => {
                 Ok(Some(SetNodes { nodes, queues: self.list_queues().await? }))
             }
@@ -301,15 +306,15 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         join_all(sent.collect::<Vec<_>>())
     }
 
-    /// The server does not remove a container that never had a child.
+    /// Removes the parents that were created here and not used: the server keeps a container that never had a child.
     async fn remove_parents(&self, made: &[bool]) {
         for (candidate, _) in self.candidates.iter().zip(made).filter(|(_, made)| **made) {
             candidate.remove_unused_parent().await;
         }
     }
 
-    /// A random pause. A key of the set may come and go in a rhythm, and without the pause the retries might meet the
-    /// same moment again and again.
+    /// A random pause before the next round. The parent of a key may come and go in a rhythm, and after equal pauses
+    /// the rounds might meet the same moment again and again.
     fn random_pause(&self) -> Duration {
         let mut byte = [0];
         self.live.randomness.fill(&mut byte);
@@ -365,7 +370,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
 impl<L: ZkClient> Drop for MultiKeyAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
-            // `clear` has not ended, so the nodes may still hold.
+            // `remove_nodes` has not ended, so the nodes may still hold.
             self.registered.retain_until_session_end();
         }
     }

@@ -18,7 +18,7 @@ use super::{
 };
 
 impl<L: ZkClient> LockNodeAttempt<L> {
-    /// Returns when the node holds, and whether it had to wait.
+    /// Waits until the node holds. Returns whether another contender was ahead.
     pub async fn wait_in_queue(
         &self,
         own: &str,
@@ -42,7 +42,8 @@ impl<L: ZkClient> LockNodeAttempt<L> {
             failpoint::pass("while_waiting");
             let asks = caller.wants_forwarding();
             let watched = self.live.client.watch(&before);
-            // Read together with the watch, and not after it, so that a caller is forwarded one round trip earlier.
+            // The holder's node is read together with the watch, and not after it, so that a caller is forwarded one
+            // round trip earlier.
             let first = self.layout.sole_holder(&children).filter(|_| asks).map(|first| self.path(first));
             let read = first.as_deref().map(|first| self.live.client.data(first));
             match watched.await {
@@ -57,7 +58,8 @@ impl<L: ZkClient> LockNodeAttempt<L> {
             if caller.is_closed() {
                 return Err(LockAttemptError::CallerGone);
             }
-            // The event means that something changed, not that the own node is first; it may even be gone.
+            // The event only means that the node ahead has changed or gone. This attempt's node need not be first, and
+            // may be gone.
             children = tokio::select! {
                 children = self.list_children() => children?,
                 () = caller.closed() => return Err(LockAttemptError::CallerGone),
@@ -87,7 +89,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
             if caller.is_closed() {
                 return LockAttemptError::CallerGone;
             }
-            // A caller that has come since may be forwarded as well, without waiting for the node ahead.
+            // A caller that came during this wait may be forwarded as well, without waiting for the node ahead.
             if caller.wants_forwarding()
                 && let Err(stop) = caller.on_holder_route(self.holder_route().await)
             {

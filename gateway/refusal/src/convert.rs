@@ -1,4 +1,5 @@
-//! Converts refusals of other modules into ours. The table gives the reason; further facts of the refusal are kept.
+//! Converts the errors of other modules into refusals. The table gives the reason; further facts of the error are
+//! kept.
 
 use fencegate_guard_store::error as guard;
 use fencegate_http::listen::handler;
@@ -17,7 +18,7 @@ impl Refusal {
     pub fn from_key_error(bad: &ExtractKeyError) -> Self {
         let refusal = Self::from_source(RefusalSourceError::Key(bad), bad.to_string());
         match bad {
-            // Numbers alone: the client learns nothing of keys.
+            // The text has numbers only, so the client learns nothing of other keys.
             ExtractKeyError::TooManyKeys { .. } | ExtractKeyError::SetTooLong { .. } => {
                 refusal.with_advice(bad.to_string())
             }
@@ -34,7 +35,8 @@ impl Refusal {
         Self::from_source(source, bad.to_string())
     }
 
-    /// `locked_status`: the status of the route for a key that another holder has.
+    /// The refusal of a request that got no lock. `locked_status`: the status that the route sets for a key that
+    /// another holder has.
     pub fn from_lock_error(refused: &lock_manager::AcquireError, locked_status: u16) -> Self {
         let refusal = Self::from_source(RefusalSourceError::Lock(refused), refused.to_string());
         match refused {
@@ -46,7 +48,7 @@ impl Refusal {
         }
     }
 
-    /// A refusal of a request that shows in which dispatch it was called.
+    /// The refusal of a callback, which names the dispatch in which it was called.
     pub fn from_callback_error(refused: NestedCallbackError) -> Self {
         Self::from_source(RefusalSourceError::Call(refused), refused.to_string())
     }
@@ -116,7 +118,8 @@ mod tests {
         assert!(body.contains("\"reason\":\"header-too-large\""), "{body}");
     }
 
-    /// A repeat of an operation that the service refused has the recorded status; one that was done has 409.
+    /// A repeat of an operation that the service refused is answered with the recorded status; a repeat of one that
+    /// was done is answered with 409.
     #[test]
     fn refused_operation_repeats_recorded_status() {
         for (status, reason, answered) in [

@@ -1,13 +1,13 @@
-//! The answers that a gateway or guard gives itself, and the one place that turns reasons into HTTP.
+//! The answers that a gateway or guard gives by itself. This is the one place that turns reasons into HTTP.
 //!
-//! [`Refusal`] is such an answer. `reason` is the table of all reasons, each with its status, its words and the refusals of
-//! `source` that it stands for; `convert` keeps the further facts of such a refusal. The lists in `CLIENTS.md` and
+//! [`Refusal`] is such an answer. `reason` is the table of all reasons, each with its status, its texts and the errors
+//! of `source` that it stands for; `convert` keeps the further facts of such an error. The lists in `CLIENTS.md` and
 //! `PROBLEMS.md` are written from this table by `tests/reasons.rs`.
 //!
 //! When to refuse is decided elsewhere: in the steps of `fencegate-proxy` and in `fencegate-leases`. `fencegate-peers`
 //! reads the reasons in answers of other gateways.
 
-// `println!` panics when the reader is gone.
+// `println!` panics when the reader of the output is gone, so this crate does not use it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod convert;
@@ -30,20 +30,20 @@ pub use self::{
     source::RefusalSourceError,
 };
 
-/// The page with a section for each reason: `deploy/docs/PROBLEMS.md`. The host is the common one of all links to
-/// documents, as in the runbook links of the alerts. An operator who publishes the page replaces it. Programs read
-/// `reason`, whatever the address is.
+/// The page with a section for each reason: `deploy/docs/PROBLEMS.md`. The host is the one of all links to documents,
+/// as in the runbook links of the alerts. An operator who publishes the page replaces the host. Programs read `reason`,
+/// which does not depend on the address.
 pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
 
-/// An answer of our own, instead of an upstream's.
+/// An answer of the process itself, in place of an upstream's answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", .reason.word())]
 pub struct Refusal {
     pub reason: RefusalReason,
-    /// For the log: may name hosts, keys and causes. The client gets it where its own request is at fault, see
-    /// [`Refusal::client_detail`].
+    /// The text for the log, which may name hosts, keys and causes. The client gets it only if its own request is at
+    /// fault, see [`Refusal::client_detail`].
     pub detail: Cow<'static, str>,
-    /// The status of the route, where it differs from the reason's own.
+    /// The status that the route sets; `None` for the status of the reason.
     status: Option<StatusCode>,
     /// The reference by which an operator finds the operation.
     reference: Option<String>,
@@ -51,11 +51,11 @@ pub struct Refusal {
     advice: Option<Cow<'static, str>>,
     /// The status that the service answered when it executed the operation.
     recorded: Option<u16>,
-    /// The permitted methods, if the method was wrong; `None` for all that are served.
+    /// The permitted methods, if the method was wrong; `None` if all methods that are served are permitted.
     allow: Option<Box<HeaderValue>>,
-    /// When another attempt can help, if that is known.
+    /// The time after which another attempt can help, if that is known.
     after: Option<Duration>,
-    /// Nothing was dispatched, but the grant must not be used any more.
+    /// Whether the grant must not be used any more, although nothing was dispatched.
     retires: bool,
 }
 
@@ -74,12 +74,12 @@ impl Refusal {
         }
     }
 
-    /// Names the operation by this reference.
+    /// Adds the reference by which an operator finds the operation.
     pub fn with_operation_reference(self, reference: String) -> Self {
         Self { reference: Some(reference), ..self }
     }
 
-    /// Adds what the client can do.
+    /// Adds advice for the client.
     pub fn with_advice(self, advice: impl Into<Cow<'static, str>>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
@@ -94,7 +94,7 @@ impl Refusal {
         Self { allow: Some(Box::new(methods)), ..self }
     }
 
-    /// Another attempt cannot help before `rest` has passed.
+    /// Adds the time before which another attempt cannot help.
     pub fn with_retry_after(self, rest: Duration) -> Self {
         Self { after: Some(rest), ..self }
     }
@@ -113,7 +113,7 @@ impl Refusal {
         self.retires || self.outcome() == DispatchOutcome::Unknown
     }
 
-    /// Answers with `status` where it is a valid one.
+    /// Sets `status` as the status of the answer, if it is valid.
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = StatusCode::from_u16(status).ok();
         self
@@ -127,14 +127,14 @@ impl Refusal {
         self.status.unwrap_or_else(|| self.reason.status())
     }
 
-    /// `Fencing-Refusal`: the word with which a guard reports to a gateway that it let nothing in, or how an earlier
-    /// request ended. `None` for a refusal that came before the guard's own decision.
+    /// The word for the field `Fencing-Refusal`, with which a guard reports to a gateway that it dispatched nothing, or
+    /// how an earlier request ended. `None` for a refusal that came before the guard's own decision.
     pub fn guard_word(&self) -> Option<&'static str> {
         self.reason.is_guard_reason().then(|| self.reason.word())
     }
 
-    /// The seconds after which another attempt may help, for a refusal that ends by itself. Never for an unknown
-    /// outcome: a client that obeyed could pay twice.
+    /// The time after which another attempt may help, for a refusal that ends by itself. There is none for an unknown
+    /// outcome, because a client that obeyed could pay twice.
     fn retry_after(&self) -> Option<Duration> {
         let later = matches!(self.status().as_u16(), 423 | 429 | 503)
             && self.outcome() == DispatchOutcome::NotDispatched;
@@ -142,7 +142,7 @@ impl Refusal {
             return Some(Duration::from_secs(rest.as_secs() + 1));
         }
         let seconds = match self.reason {
-            // Capacity becomes free only when an operation has been kept for its time.
+            // Capacity becomes free only when the record of an operation has expired, so the time is long.
             RefusalReason::ClientOperations
             | RefusalReason::RouteOperations
             | RefusalReason::OperationsFull => 60,
@@ -153,7 +153,7 @@ impl Refusal {
         Some(Duration::from_secs(seconds))
     }
 
-    /// `detail` of the answer: what is wrong with this request, if that is the client's to know, and what to do.
+    /// The `detail` of the answer: the fault of this request, if the client may know it, and the action for the client.
     fn client_detail(&self) -> String {
         let cause = self.advice.as_deref().or_else(|| self.reason.shows_cause().then_some(&*self.detail));
         let action = self.reason.client_action();
@@ -167,7 +167,7 @@ impl Refusal {
     fn challenge(&self) -> Option<HeaderValue> {
         let error = match self.reason {
             RefusalReason::LeaseCredentials => return Some(HeaderValue::from_static("Bearer")),
-            // Without a token no error is told.
+            // For a request without a token the challenge names no error (RFC 6750, 3).
             RefusalReason::BearerMissing => {
                 return Some(HeaderValue::from_static("Bearer realm=\"gateway\""));
             }
@@ -175,7 +175,7 @@ impl Refusal {
             RefusalReason::BearerMalformed => "invalid_request",
             _ => return None,
         };
-        // The characters of a description (RFC 6750, 3).
+        // Only these characters are allowed in an error description (RFC 6750, 3).
         let is_shown = |char: &char| matches!(char, ' '..='~') && !['"', '\\'].contains(char);
         let description: String = self.detail.chars().filter(is_shown).collect();
         let challenge =
@@ -204,7 +204,7 @@ impl Refusal {
         if let Some(challenge) = self.challenge() {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
-        // RFC 9110, 15.5.6.
+        // A response 405 must list the permitted methods (RFC 9110, 15.5.6).
         if self.status() == StatusCode::METHOD_NOT_ALLOWED {
             let served = || HeaderValue::from_static(SERVED_METHODS);
             headers.insert(ALLOW, self.allow.as_deref().cloned().unwrap_or_else(served));
@@ -237,7 +237,7 @@ pub struct RefusalProblemJson<'a> {
     recorded_status: Option<u16>,
 }
 
-/// With a capital letter and a full stop.
+/// Makes a sentence of a text: with a capital letter at its beginning, and a full stop at its end.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase()).into_iter();
@@ -245,7 +245,7 @@ fn sentence(text: &str) -> String {
     first.chain(letters).chain(end.chars()).collect()
 }
 
-/// For handlers of `axum`. The response carries the refusal, so that one place makes its body.
+/// The form for handlers of `axum`. The response carries the refusal, so that one place makes its body.
 impl axum::response::IntoResponse for Refusal {
     fn into_response(self) -> axum::response::Response {
         let mut response = axum::response::IntoResponse::into_response(self.status());
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(allow(RefusalReason::NoRoute), None);
     }
 
-    /// Each answer says what to do.
+    /// Each answer tells the client what to do.
     #[test]
     fn every_problem_has_detail() {
         for reason in RefusalReason::ALL {

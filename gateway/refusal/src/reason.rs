@@ -1,4 +1,4 @@
-//! The table of reasons: why the gateway answers a request itself, or why the outcome is unknown.
+//! The table of reasons: for an answer that the gateway gives by itself, or for an unknown outcome.
 
 use fencegate_guard_client::guard_identity::GuardIdentityError;
 use fencegate_guard_store::error as guard;
@@ -33,7 +33,7 @@ pub enum RefusalAudience {
     Clients,
     /// Gateways that forward requests to each other.
     Gateways,
-    /// Gateways that send requests to a guard. They report another reason to their clients.
+    /// Gateways that send requests to a guard. They report another reason to their own clients.
     AskersOfGuards,
 }
 
@@ -55,15 +55,15 @@ impl DispatchOutcome {
     }
 }
 
-// A row has: sentences for the documents, where the title is not enough; then name, word, status, outcome, title;
-// then, in brackets, the refusals of other modules that it stands for. A reason without brackets is refused by a step
-// itself.
+// A row has: sentences for the documents, if the title is not enough; then name, word, status, outcome, title; then, in
+// brackets, the errors of other modules for which the reason stands. A reason without brackets is used by a step of the
+// request path directly.
 macro_rules! reasons {
     ($($hearers:ident { $(
         $(#[doc = $note:literal])*
         $name:ident = $word:literal, $status:literal, $outcome:ident, $title:literal $([$($below:tt)+])?;
     )* })*) => {
-        /// Why the gateway refuses, or why the outcome is unknown. One list for metrics, logs and answers.
+        /// The reason for a refusal, or for an unknown outcome. Metrics, logs and answers share this list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum RefusalReason { $($(#[doc = $title] $(#[doc = $note])* $name,)*)* }
 
@@ -75,7 +75,7 @@ macro_rules! reasons {
                 match self { $($(Self::$name => $word,)*)* }
             }
 
-            /// Reads [`RefusalReason::word`] back. Of several reasons with one word the first is returned: it is the
+            /// Reads [`RefusalReason::word`] back. If several reasons have one word, the first is returned: it is the
             /// recorded one, which guards send.
             pub fn parse(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|reason| reason.word() == word)
@@ -114,8 +114,8 @@ macro_rules! reasons {
     };
 }
 
-// 409 is never used for a stale token, because service meshes retry it; "maybe dispatched" is never 503, because
-// clients retry that.
+// 409 is never used for a stale token, because service meshes retry a 409. 503 is never used if something may have been
+// dispatched, because clients retry a 503.
 reasons! {
     Clients {
         AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
@@ -320,7 +320,7 @@ reasons! {
 }
 
 impl RefusalReason {
-    /// What a client does with this answer: sentences of its `detail`, and of the documents.
+    /// The action for the client after this answer: sentences of its `detail`, and of the documents.
     pub fn client_action(self) -> &'static str {
         use DispatchOutcome::{Done, NotDispatched, Replayed, Unknown};
         match self {
@@ -373,8 +373,8 @@ impl RefusalReason {
         }
     }
 
-    /// Whether the client is told what was found: where the request itself is at fault, and what was found is about
-    /// nothing else.
+    /// Whether the client may see the detail: only if its own request is at fault, and the detail is about nothing
+    /// else.
     pub(super) fn shows_cause(self) -> bool {
         matches!(
             self,
@@ -405,7 +405,7 @@ impl RefusalReason {
         )
     }
 
-    /// The words with which a guard reports that it let nothing in, or how an earlier operation ended.
+    /// Whether a guard reports this reason to a gateway, as a word of its own.
     pub fn is_guard_reason(self) -> bool {
         guard::RefusalCode::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
     }
@@ -415,7 +415,7 @@ impl RefusalReason {
 mod tests {
     use super::*;
 
-    /// The reason that is made of a word of the guard has the same word.
+    /// The reason for a word of the guard has the same word.
     #[test]
     fn guard_word_is_its_reason_word() {
         for word in guard::RefusalCode::ALL {
@@ -423,14 +423,15 @@ mod tests {
         }
     }
 
-    /// Reasons share a word only where they mean the same to a client.
+    /// Reasons share a word only if they mean the same to a client.
     #[test]
     fn only_synonymous_reasons_share_word() {
         let mut words: Vec<_> = RefusalReason::ALL.iter().map(|reason| reason.word()).collect();
         words.sort_unstable();
         words.dedup();
-        // `outcome-unknown` has three statuses: broken off, late, recorded. It also stands for a refusal that proves
-        // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent. Of a lease nothing was.
+        // `outcome-unknown` has four reasons: broken off, late, recorded, and a refusal by a guard that does not prove
+        // that nothing was sent. `slow-request` and `malformed` have one reason each for a request of which a part may
+        // have been sent. `in-progress` has one for leases, of which nothing was sent.
         assert_eq!(words.len(), RefusalReason::ALL.len() - 6);
     }
 }

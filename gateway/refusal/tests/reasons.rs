@@ -1,4 +1,4 @@
-//! The list of reasons in the document for clients, and the page to which the answers themselves link, are the table
+//! The list of reasons in the document for clients, and the page to which the answers link, agree with the table
 //! from which the gateway answers.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
@@ -9,7 +9,7 @@ use hyper::header::RETRY_AFTER;
 const BEGIN: &str = "<!-- written by a test: REWRITE=1 cargo test -p fencegate-refusal --test reasons -->\n";
 const END: &str = "<!-- the end of what it writes -->\n";
 
-/// The reasons that a client meets, a row for each.
+/// The table of the reasons that a client can get, with a row for each.
 fn reason_table() -> String {
     let mut text = "| status | reason | outcome | what it says |\n|---|---|---|---|\n".to_owned();
     let mut met = reasons_for(RefusalAudience::Clients);
@@ -36,11 +36,11 @@ fn status(reason: RefusalReason) -> u16 {
     Refusal::new(reason, "").status().as_u16()
 }
 
-/// With the status of an earlier answer.
+/// The status as documents show it; for a replayed answer that is the range of statuses.
 fn shown_status(reason: RefusalReason) -> String {
     let again = Refusal::new(reason, "").into_reply().headers().contains_key(RETRY_AFTER);
     match reason.outcome() {
-        // The status of the recorded answer.
+        // A replayed answer has the status of the recorded answer.
         DispatchOutcome::Replayed => "400 to 599".to_owned(),
         _ if again => format!("{} + Retry-After", status(reason)),
         _ => status(reason).to_string(),
@@ -66,7 +66,7 @@ fn other_reasons_text() -> String {
     ))
 }
 
-/// Lines as long as those around them.
+/// Breaks the text into lines as long as the other lines of the document.
 fn wrap_lines(text: &str) -> String {
     const WIDTH: usize = 120;
     let mut lines = String::new();
@@ -112,7 +112,7 @@ A test writes this page (`REWRITE=1 cargo test -p fencegate-refusal --test reaso
 written here by hand. [CLIENTS.md](CLIENTS.md) has the same reasons as one table, and settings for retries.
 ";
 
-/// The prefix of the sentences for operators, which only this page has.
+/// The prefix of the sentences for operators, which only `PROBLEMS.md` has.
 const OPERATORS: &str = "*Operators*: ";
 
 fn dispatched_text(outcome: DispatchOutcome) -> &'static str {
@@ -134,7 +134,7 @@ fn audience_text(reason: RefusalReason) -> &'static str {
     }
 }
 
-/// One section for each word, in alphabetical order. `operators`: the sentences of each for operators.
+/// The page: one section for each word, in alphabetical order. `operators`: the sentences for operators, by word.
 fn problems_page(operators: &BTreeMap<&str, String>) -> String {
     let mut words: BTreeMap<&str, Vec<RefusalReason>> = BTreeMap::new();
     for reason in RefusalReason::ALL {
@@ -193,8 +193,8 @@ fn each_reason_has_problem_section() {
     assert!(without.is_empty(), "PROBLEMS.md says nothing to operators of {without:?}");
 }
 
-/// A title is read by clients, and stands in a row of a table: one line, without a full stop, and without a cell
-/// separator.
+/// A title is read by clients, and stands in a row of a table: it is one line, without a full stop and without a
+/// cell separator.
 #[test]
 fn reason_texts_fit_in_row() {
     for reason in RefusalReason::ALL {

@@ -23,56 +23,56 @@ use super::{
     verifying_keys::VerifyingKeys,
 };
 
-/// The longest access token, in bytes: as much as a head of a request may have on most servers.
+/// The longest access token, in bytes: most servers accept a request head of this size at most.
 pub const LONGEST_ACCESS_TOKEN: usize = 8 * 1024;
 
 /// Verifies access tokens for all threads of a process, by the issuers of one plan.
 ///
-/// A valid token is cached by its text. Its time, and whether its key is still known, are checked each time.
+/// A valid token is cached by its text. At each use its time is checked, and whether its key is still known.
 #[derive(Debug)]
 pub struct AccessTokenVerifier {
     issuers: Vec<TrustedIssuer>,
-    /// The claims that are read.
+    /// The claims that are read from a token.
     claims: Vec<JsonPointer>,
     cache: Mutex<TokenCache<AccessToken>>,
 }
 
-/// An issuer, with its keys as they are now.
+/// An issuer, with the keys that verify its tokens now.
 #[derive(Debug)]
 pub struct TrustedIssuer {
     name: String,
-    /// In seconds.
+    /// The tolerated difference of clocks, in seconds.
     leeway: u64,
     forward: bool,
     keys: Arc<VerifyingKeys>,
 }
 
-/// A verified token, as far as it is read.
+/// A verified token: the parts of it that are read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessToken {
     /// The number of its issuer in the plan.
     pub issuer: usize,
     pub claims: ClaimValues,
-    /// The service gets the token.
+    /// Whether the service gets the token.
     pub forward: bool,
     valid: ValidTime,
 }
 
-/// When a token counts.
+/// The time in which a token is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ValidTime {
-    /// Seconds since 1970, without leeway.
+    /// The end of validity, in seconds since 1970, without leeway.
     expires: u64,
-    /// Seconds since 1970, without leeway; 0 if the token says nothing.
+    /// The beginning of validity, in seconds since 1970, without leeway; 0 if the token has no `nbf`.
     not_before: u64,
 }
 
-/// Why a token does not count. The text is for the client, and quotes nothing of the token.
+/// The reason for which a token is not valid. The text is for the client, and quotes nothing of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AccessTokenError {
     #[error("the token is longer than 8192 bytes")]
     TooLong,
-    /// Also where the algorithm in the header is not known, such as `none`.
+    /// The token is malformed, or the algorithm in its header is not known, such as `none`.
     #[error("the token is no signed token")]
     Format,
     #[error("the token is of another type")]
@@ -81,7 +81,8 @@ pub enum AccessTokenError {
     Critical,
     #[error("the token is of an issuer that is not believed")]
     Issuer,
-    /// The keys of the issuer with this number may have changed since they were read.
+    /// The token names a key that is not among those of the issuer with this number. These may have changed since they
+    /// were read.
     #[error("the token is signed with an unknown key")]
     UnknownKey { issuer: usize },
     #[error("the algorithm of the token is not one of its key")]
@@ -118,8 +119,8 @@ impl From<&JwtIssuer> for AccessTokenRules {
     }
 }
 
-/// The types of access tokens (RFC 9068, 2.1). Older issuers write `JWT`, or nothing. A token of any other type is made for
-/// something else under the same key (RFC 8725, 3.11).
+/// Whether a `typ` is that of an access token (RFC 9068, 2.1). Older issuers write `JWT`, or nothing. A token of any
+/// other type is made for something else under the same key (RFC 8725, 3.11).
 fn is_access_token_type(typ: Option<&str>) -> bool {
     typ.is_none_or(|typ| {
         ["jwt", "at+jwt", "application/at+jwt"].iter().any(|known| typ.eq_ignore_ascii_case(known))
@@ -128,24 +129,24 @@ fn is_access_token_type(typ: Option<&str>) -> bool {
 
 const ACCESS_TOKENS: JwsKind = JwsKind { is_type: is_access_token_type, needs_kid: false };
 
-/// The claims that decide whether a token counts. Their values are checked by the library, but for the times.
+/// The claims by which a token is valid or not. The library checks their values, except for the times.
 #[derive(Deserialize)]
 struct RegisteredClaims {
-    /// A text: the library would take a list of several issuers as well.
+    /// The issuer as a text: the library would accept a list of several issuers as well.
     iss: String,
     exp: f64,
     #[serde(default)]
     nbf: Option<f64>,
 }
 
-/// The claim that says whose keys have to verify a token. It is believed when they have.
+/// The issuer that a token claims. It decides whose keys have to verify the token, and is trusted only after they have.
 #[derive(Deserialize)]
 struct ClaimedIssuer {
     iss: String,
 }
 
 impl AccessTokenVerifier {
-    /// `claims`: those that are read of a token.
+    /// `claims`: the claims that are read from a token.
     pub fn new(issuers: Vec<TrustedIssuer>, claims: Vec<JsonPointer>) -> Self {
         Self { issuers, claims, cache: Mutex::default() }
     }
@@ -156,11 +157,11 @@ impl AccessTokenVerifier {
 
     /// Checks a token at `now` (seconds since 1970).
     ///
-    /// Never waits for the network. For a token of a key that is not known, [`VerifyingKeys::wait_refreshed`] of its issuer
-    /// may help.
+    /// Never waits for the network. If the token names an unknown key, call [`VerifyingKeys::wait_refreshed`] of its
+    /// issuer and verify the token again.
     ///
     /// # Errors
-    /// [`AccessTokenError`].
+    /// Returns [`AccessTokenError`] if the token is not valid.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<AccessToken>, AccessTokenError> {
         if token.len() > LONGEST_ACCESS_TOKEN {
             return Err(AccessTokenError::TooLong);
@@ -185,8 +186,8 @@ impl AccessTokenVerifier {
         let verify = |set: &VerifyingKeySet| self.verify_signature(token, &payload, number, set);
         let entry = match verify(&issuer.keys.current_at(now)) {
             Err(AccessTokenError::UnknownKey { .. }) => {
-                // No key would help a token that is over, whoever has signed it: clients that sleep send many of these, whose
-                // keys are gone since long.
+                // A token out of its time is refused before its key is looked for again: no key would make it valid.
+                // Clients that slept send many of these, and the keys of such tokens are long gone.
                 let claims: RegisteredClaims =
                     serde_json::from_slice(&payload).map_err(|_| AccessTokenError::Claims)?;
                 ValidTime::new(&claims)?.check(issuer.leeway, now)?;
@@ -223,7 +224,7 @@ impl AccessTokenVerifier {
             return Err(AccessTokenError::Issuer);
         }
         let valid = ValidTime::new(&claims)?;
-        // The bytes whose signature was verified.
+        // The claims are read from the same bytes whose signature was verified.
         let claims =
             ClaimValues::parse(payload, &self.claims).map_err(|_| AccessTokenError::AmbiguousClaims)?;
         let verified = Arc::new(AccessToken { issuer, claims, forward: *forward, valid });
@@ -236,7 +237,7 @@ impl AccessTokenVerifier {
 }
 
 impl AccessToken {
-    /// A token that was not verified, for explanations.
+    /// A token that was not verified. It is only for explanations of how a request would be handled.
     pub fn for_display(claims: ClaimValues) -> Self {
         let valid = ValidTime { expires: u64::MAX, not_before: 0 };
         Self { issuer: 0, claims, forward: true, valid }
@@ -244,7 +245,8 @@ impl AccessToken {
 }
 
 impl ValidTime {
-    /// By the time of a claim the token counts until the second in which it is, and from the second after it on.
+    /// Reads the times. `exp` is rounded down to a full second and `nbf` up, so that the token is never valid for
+    /// longer than its claims say.
     fn new(claims: &RegisteredClaims) -> Result<Self, AccessTokenError> {
         let expires = unix_time(claims.exp).ok_or(AccessTokenError::Claims)?;
         let not_before = match claims.nbf {
@@ -254,8 +256,8 @@ impl ValidTime {
         Ok(Self { expires, not_before })
     }
 
-    /// A token is good from `leeway` before its `nbf` until `leeway` after its `exp`, without the last second (RFC 7519,
-    /// 4.1.4).
+    /// Checks the time: a token is valid from `leeway` before its `nbf` until `leeway` after its `exp`, but not in that
+    /// last second itself (RFC 7519, 4.1.4).
     fn check(self, leeway: u64, now: u64) -> Result<(), AccessTokenError> {
         if now >= self.expires.saturating_add(leeway) {
             return Err(AccessTokenError::Expired);
@@ -267,7 +269,7 @@ impl ValidTime {
     }
 }
 
-/// The claims of a token, as bytes.
+/// The claims of a token, as decoded bytes; `None` if the token has not three parts.
 fn decode_payload(token: &[u8]) -> Option<Vec<u8>> {
     let mut parts = token.split(|byte| *byte == b'.');
     let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
@@ -277,7 +279,8 @@ fn decode_payload(token: &[u8]) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(payload).ok()
 }
 
-/// The last moment of a `NumericDate` (RFC 7519, 2), in seconds since 1970. `None` before 1970 and in no calendar.
+/// Converts a `NumericDate` (RFC 7519, 2) into full seconds since 1970. `None` for a date before 1970 or beyond all
+/// calendars.
 fn unix_time(date: f64) -> Option<u64> {
     const LAST: f64 = (1_u64 << 53) as f64;
     (0.0..LAST).contains(&date).then(|| Duration::from_secs_f64(date).as_secs())

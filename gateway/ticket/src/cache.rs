@@ -14,16 +14,16 @@ pub(super) struct CachedToken<T> {
     pub(super) thumbprint: [u8; 32],
 }
 
-/// Has two generations. When the young one is full, it becomes the old one, and the entries of the former old one are
-/// forgotten; an entry that is used again moves to the young one. Only valid tokens come in, so an outsider cannot
-/// evict them.
+/// A cache of two generations. When the young generation is full, it becomes the old one, and the entries of the
+/// former old one are dropped; an entry that is used again moves to the young one. Only valid tokens are inserted, so
+/// an outsider cannot evict them.
 #[derive(Debug)]
 pub(super) struct TokenCache<T> {
     young: HashMap<Digest, CachedToken<T>>,
     old: HashMap<Digest, CachedToken<T>>,
 }
 
-/// Entries of one generation: at about 500 bytes each, both take 4 MiB.
+/// The most entries of one generation: at about 500 bytes each, both generations take 4 MiB.
 pub(super) const GENERATION: usize = 4096;
 
 pub(super) fn digest_of(token: &[u8]) -> Digest {
@@ -64,7 +64,7 @@ impl<T> Clone for CachedToken<T> {
 mod tests {
     use super::*;
 
-    /// The cache is bounded, keeps the tokens in use, and drops the others.
+    /// The cache is bounded, keeps the tokens that are used, and drops the others.
     #[test]
     fn cache_is_bounded_keeps_used_tokens() {
         let digest = |number: usize| {

@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{InvalidTenureTicketError, TicketError, TicketMismatchError};
 
-/// How long a ticket is good, in seconds. The time is short because a ticket cannot be revoked.
+/// The validity of a ticket, in seconds. It is short because a ticket cannot be revoked.
 pub const VALID: u64 = 300;
 
-/// How far the clocks of gateway and guard may be apart, in seconds.
+/// The tolerated difference between the clocks of gateway and guard, in seconds.
 pub const LEEWAY: u64 = 30;
 
-/// The longest ticket, in bytes. One with the most keys and the most bytes of them
-/// ([`ResourceKey::MOST_BYTES_IN_SET`](fencegate_policies::key::ResourceKey::MOST_BYTES_IN_SET)), all escaped in JSON, has 22 KiB.
+/// The longest ticket, in bytes. A ticket with the most keys and the most bytes of keys
+/// ([`ResourceKey::MOST_BYTES_IN_SET`](fencegate_policies::key::ResourceKey::MOST_BYTES_IN_SET)), all escaped in JSON,
+/// has 22 KiB.
 pub const LONGEST: usize = 32 * 1024;
 
-/// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
+/// The `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
 pub(super) const TYPE: &str = "fencing-ticket+jwt";
 
 /// The statement of a gateway about a tenure.
@@ -29,15 +30,15 @@ pub struct TicketClaims {
     pub tenure: FencingToken,
     pub mode: LockMode,
     pub era: u64,
-    /// The installation, as `{root}/meta` names it.
+    /// The id of the installation, as `{root}/meta` has it.
     pub ensemble: String,
     /// The gateway's name.
     pub issuer: String,
-    /// Where the tenure is held, for services that call back.
+    /// The process that holds the tenure, for services that call back.
     pub origin: Option<TenureHolder>,
 }
 
-/// Where a tenure is held.
+/// The process and the session that hold a tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenureHolder {
     /// A name that no other process ever has.
@@ -51,19 +52,19 @@ pub struct TenureHolder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedTicket {
     pub claims: TicketClaims,
-    /// Seconds since 1970.
+    /// The time of issue, in seconds since 1970.
     pub issued: u64,
-    /// Seconds since 1970, without leeway.
+    /// The end of validity, in seconds since 1970, without leeway.
     pub expires: u64,
     /// Milliseconds since 1970 after which no dispatch under the ticket may be begun. `None` in a ticket of a lease or of
     /// an older build.
     pub not_after: Option<u64>,
-    /// `nbf`, or `issued` without one. Seconds since 1970.
+    /// The time from which the ticket is valid: its `nbf`, or `issued` without one. Seconds since 1970.
     starts: u64,
 }
 
 impl TicketClaims {
-    /// `keys` may be in any order, and `token` of any dispatch of the tenure.
+    /// The claims for a tenure. `keys` may be in any order, and `token` may be of any dispatch of the tenure.
     pub fn new(
         keys: &[ResourceKey],
         token: FencingToken,
@@ -80,7 +81,7 @@ impl TicketClaims {
         Self { keys, tenure: strip_dispatch_number(token), mode, era, ensemble, issuer, origin: None }
     }
 
-    /// Adds where the tenure is held.
+    /// Adds the process that holds the tenure.
     pub fn with_origin(self, origin: TenureHolder) -> Self {
         Self { origin: Some(origin), ..self }
     }
@@ -91,7 +92,7 @@ impl VerifiedTicket {
     /// mode.
     ///
     /// # Errors
-    /// [`TicketError::Key`]: a valid ticket was sent along with another claim.
+    /// Returns [`TicketError::Key`] if the valid ticket was sent along with another claim.
     pub fn check_matches<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
@@ -104,17 +105,18 @@ impl VerifiedTicket {
         if !self.claims.tenure.same_grant(token) {
             return Err(TicketError::Key(TicketMismatchError::Tenure));
         }
-        // A weaker mode is refused as well: a read under an exclusive tenure is stamped as exclusive.
+        // A ticket for an exclusive tenure is no ticket for a read either: a read under such a tenure is stamped as
+        // exclusive.
         if self.claims.mode != mode {
             return Err(TicketError::Key(TicketMismatchError::Mode));
         }
         Ok(())
     }
 
-    /// Checks that the ticket allows a dispatch to begin until `not_after`.
+    /// Checks that the ticket allows a dispatch that may begin until `not_after`.
     ///
     /// # Errors
-    /// [`TicketError::Key`]: the ticket has an earlier moment.
+    /// Returns [`TicketError::Key`] if the ticket only allows dispatches until an earlier moment.
     pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketError> {
         match self.not_after {
             Some(bound) if not_after.unix_ms() > bound => {
@@ -124,8 +126,8 @@ impl VerifiedTicket {
         }
     }
 
-    /// Checks the time: a ticket is good from `LEEWAY` before its issue until `LEEWAY` after its end, without the last
-    /// second (RFC 7519, 4.1.4).
+    /// Checks the time: a ticket is valid from `LEEWAY` before its issue until `LEEWAY` after its expiry, but not in
+    /// that last second itself (RFC 7519, 4.1.4).
     pub(super) fn check_time(&self, now: u64) -> Result<(), TicketError> {
         if now.saturating_add(LEEWAY) < self.issued.max(self.starts) {
             return Err(TicketError::Invalid(InvalidTenureTicketError::Future));
@@ -141,10 +143,10 @@ fn strip_dispatch_number(token: FencingToken) -> FencingToken {
     FencingToken::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
 }
 
-/// The serialized form. Unknown claims are ignored (RFC 7519, 4), so that later builds can add some.
+/// The serialized form of a ticket. Unknown claims are ignored (RFC 7519, 4), so that later builds can add some.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TicketPayload<'a> {
-    /// Version of the serialized form: 1.
+    /// The version of this form: 1.
     v: u32,
     keys: Cow<'a, [String]>,
     /// The epoch in decimal digits, as a string: readers that take numbers for floats would change it (RFC 8259, 6).
@@ -154,7 +156,7 @@ pub(super) struct TicketPayload<'a> {
     era: u64,
     ensemble: Cow<'a, str>,
     iss: Cow<'a, str>,
-    /// `proc` and `addr`: both or none. Older builds neither write nor read them.
+    /// `proc` and `addr` are both set, or none of them is. Older builds neither write nor read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proc: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,7 +167,7 @@ pub(super) struct TicketPayload<'a> {
     /// read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     not_after: Option<u64>,
-    /// We do not write `nbf`, but honour it.
+    /// Signers of this crate do not write `nbf`, but verifiers check it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nbf: Option<u64>,
 }
@@ -179,7 +181,7 @@ enum TicketLockMode {
 
 const FORMAT: u32 = 1;
 
-/// Bytes of one name: a resource key has at most 512.
+/// The most bytes of one name. It is as long as the longest resource key.
 const LONGEST_NAME: usize = 512;
 
 impl<'a> TicketPayload<'a> {
@@ -226,7 +228,7 @@ impl<'a> TicketPayload<'a> {
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(InvalidTenureTicketError::Claims);
         }
-        // Our own signers never write a longer validity, so a longer one is refused.
+        // Signers of this crate never write a longer validity, so a longer one is refused.
         if !self.exp.checked_sub(self.iat).is_some_and(|valid| (1..=VALID).contains(&valid)) {
             return Err(InvalidTenureTicketError::Lifetime);
         }
@@ -259,7 +261,7 @@ impl<'a> TicketPayload<'a> {
     }
 }
 
-/// Names get into logs, so they must not have line feeds or escape sequences.
+/// Whether a name can be logged: it must not have line feeds or escape sequences.
 fn is_loggable_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }

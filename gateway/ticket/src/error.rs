@@ -1,4 +1,5 @@
-//! Why a ticket is refused, for the log: the gateway that sent it gets one of four codes.
+//! The reasons for which a ticket is refused, for the log. The gateway that sent the ticket only gets one of four
+//! codes.
 
 /// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -7,29 +8,30 @@ pub enum TicketError {
     Missing,
     #[error("invalid ticket: {0}")]
     Invalid(InvalidTenureTicketError),
-    /// It is expired even with the leeway.
+    /// The ticket has expired, even with the leeway.
     #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
     Expired { expires: u64, now: u64 },
     #[error("the ticket is for {0}")]
     Key(TicketMismatchError),
 }
 
-/// What makes a ticket invalid, whatever it is presented for.
+/// A defect that makes a ticket invalid for every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTenureTicketError {
     #[error("the request has more than one")]
     Repeated,
     #[error("too long")]
     TooLong,
-    /// Not three parts in base64url, or the header is no JSON object with a known `alg`; `none` is not known.
+    /// The ticket has not three parts in base64url, or its header is no JSON object with a known `alg`; `none` is
+    /// not known.
     #[error("not a signed token")]
     Format,
     #[error("the `typ` is another one")]
     Type,
-    /// RFC 7515, 4.1.11: we understand no extension.
+    /// The header lists critical extensions (RFC 7515, 4.1.11), and no extension is supported.
     #[error("it has a `crit`")]
     Critical,
-    /// No `kid`, or one that no key has.
+    /// The ticket has no `kid`, or one that no key has.
     #[error("signed with an unknown key")]
     UnknownKey,
     /// The algorithm belongs to the key, not to the token (RFC 8725, 3.1).
@@ -46,7 +48,7 @@ pub enum InvalidTenureTicketError {
     /// help: the clocks have to be set.
     #[error("it is from the future: compare the clocks")]
     Future,
-    /// Valid for longer than a ticket may be, or not at all.
+    /// The ticket is valid for longer than a ticket may be, or for no time at all.
     #[error("its time is not that of a ticket")]
     Lifetime,
     #[error("it is of another installation")]

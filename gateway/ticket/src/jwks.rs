@@ -1,4 +1,4 @@
-//! Public keys in their written form: JSON Web Keys, and the set of them (RFC 7517, 5).
+//! Public keys as text: JSON Web Keys, and sets of them (RFC 7517, 5).
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key_error::TicketJwkError;
 
-/// The fields of a JSON Web Key that we use.
+/// The fields of a JSON Web Key that tickets use.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Jwk {
     pub(super) kty: String,
@@ -25,7 +25,7 @@ pub(super) struct Jwk {
 }
 
 impl Jwk {
-    /// The public half of an Ed25519 key, and its own name if it has one.
+    /// The public half of an Ed25519 key, and the key's `kid` if it has one.
     pub(super) fn public_key(&self) -> Result<([u8; 32], Option<String>), TicketJwkError> {
         if !self.is_ed25519() {
             return Err(TicketJwkError::Kind);
@@ -63,7 +63,7 @@ impl PublicKey {
         Self { kid: kid.unwrap_or_else(|| encode_base64url(&okp_thumbprint(&x))), x }
     }
 
-    /// Names the key: the thumbprint of RFC 7638 for a key that we made.
+    /// The name of the key: for a key that was generated here, the thumbprint of RFC 7638.
     pub fn kid(&self) -> &str {
         &self.kid
     }
@@ -81,10 +81,10 @@ impl PublicKey {
     }
 }
 
-/// The key set of these keys, as text. A key that comes twice is written once.
+/// The key set of these keys, as text. A key that occurs twice is written once.
 ///
 /// # Errors
-/// [`TicketJwkError::Duplicate`] for two keys of one name.
+/// Returns [`TicketJwkError::Duplicate`] if two different keys have one name.
 pub fn render_key_set(keys: &[&PublicKey]) -> Result<String, TicketJwkError> {
     let mut once: Vec<&PublicKey> = Vec::new();
     for key in keys {
@@ -102,7 +102,7 @@ pub(super) fn okp_thumbprint(x: &[u8; 32]) -> [u8; 32] {
     thumbprint(&format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode_base64url(x)))
 }
 
-/// SHA-256 of a key's required members in their one spelling (RFC 7638, 3).
+/// SHA-256 of a key's required members, serialized as RFC 7638, 3, prescribes.
 pub(super) fn thumbprint(members: &str) -> [u8; 32] {
     digest(&SHA256, members.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
@@ -111,7 +111,7 @@ pub(super) fn encode_base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Exactly 32 bytes.
+/// Decodes a text of exactly 32 bytes.
 pub(super) fn decode_base64url(text: &str) -> Option<[u8; 32]> {
     URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()
 }

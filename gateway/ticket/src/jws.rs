@@ -5,23 +5,25 @@ use serde::de::DeserializeOwned;
 
 use super::key_set::{VerifyingKey, VerifyingKeySet};
 
-/// Why a text is not a token that one of the keys has signed.
+/// The reason for which a text is not a token that one of the keys has signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JwsError {
-    /// Not three parts in base64url, or the header is no JSON object with a known `alg`; `none` is not known.
+    /// The text has not three parts in base64url, or its header is no JSON object with a known `alg`; `none`
+    /// is not known.
     Format,
-    /// The `typ` is that of another kind of token.
+    /// The `typ` is the one of another kind of token.
     Type,
-    /// RFC 7515, 4.1.11: we understand no extension.
+    /// The header lists critical extensions (RFC 7515, 4.1.11), and no extension is supported.
     Critical,
-    /// No key has this `kid`; or the token has none, and not exactly one key has its algorithm.
+    /// No key has this `kid`; or the token has no `kid`, and the set has not exactly one key of its
+    /// algorithm.
     UnknownKey,
     /// The algorithm belongs to the key, not to the token (RFC 8725, 3.1).
     Algorithm,
     Signature,
     /// A claim is missing or malformed.
     Claims,
-    /// Signed for another audience, or by another issuer, than the key is for.
+    /// The token is for another audience, or of another issuer, than the key.
     Audience,
 }
 

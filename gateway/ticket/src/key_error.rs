@@ -1,4 +1,4 @@
-//! The defects of a key.
+//! The defects that a key can have.
 
 /// The defect of a key. The texts quote no part of the key, because it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

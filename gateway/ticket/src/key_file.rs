@@ -40,18 +40,18 @@ pub(super) enum KeyFileAccess {
     Public,
 }
 
-/// Distinguishes two states of a file. It includes the change time because a file that is moved into place keeps its
-/// modification time.
+/// Identifies the state of a file, to detect a change. It includes the change time because a file that is moved into
+/// place keeps its modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileStamp([i128; 4]);
 
-/// Bytes of any key file or key set.
+/// The most bytes of any key file or key set.
 pub const LARGEST: usize = 64 * 1024;
 
-/// The content of a file that is a secret.
+/// Reads a file whose content is a secret.
 ///
 /// # Errors
-/// [`KeyFileError`], also if others can read the file.
+/// Returns [`KeyFileError`], also if others can read the file.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, KeyFileError> {
     read(path, KeyFileAccess::Secret)
 }
@@ -60,7 +60,8 @@ pub(super) fn read(path: &Path, access: KeyFileAccess) -> Result<Vec<u8>, KeyFil
     read_stamped(path, access).map(|(bytes, _)| bytes)
 }
 
-/// The content with its stamp. The stamp is taken before the read, so that a change in between is noticed later.
+/// Reads the content with its stamp. The stamp is taken before the read, so that a change in between is noticed
+/// later.
 pub(super) fn read_stamped(path: &Path, access: KeyFileAccess) -> Result<(Vec<u8>, FileStamp), KeyFileError> {
     let failed = |source| KeyFileError::Read { path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
@@ -86,7 +87,7 @@ fn check_permissions(path: &Path, seen: &Metadata, access: KeyFileAccess) -> Res
 }
 
 impl FileStamp {
-    /// `None` while there is no such file.
+    /// The stamp of a file; `None` if there is no such file.
     pub(super) fn read_from(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|seen| Self::from_metadata(&seen))
     }

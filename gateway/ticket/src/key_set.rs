@@ -16,22 +16,22 @@ use super::{
     keys::SharedSecret,
 };
 
-/// Verifying keys. Of one `kid` there is one key for each algorithm.
+/// Verifying keys. For each `kid` there is at most one key of each algorithm.
 #[derive(Debug, Default)]
 pub(super) struct VerifyingKeySet(Vec<VerifyingKey>);
 
 /// A key with its algorithms.
 pub(super) struct VerifyingKey {
-    /// `None` for a key that no token can name.
+    /// The name of the key; `None` for a key that no token can name.
     pub(super) kid: Option<Arc<str>>,
     pub(super) decoding: DecodingKey,
-    /// Has the algorithms, which are all of one family.
+    /// The checks of the library for this key. They include its algorithms, which are all of one family.
     pub(super) validation: Validation,
-    /// Distinguishes two keys of one `kid`.
+    /// Distinguishes different keys with the same `kid`.
     pub(super) thumbprint: [u8; 32],
 }
 
-/// Which tokens of an issuer count.
+/// The rules by which tokens of an issuer are valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessTokenRules {
     pub issuer: String,
@@ -52,8 +52,8 @@ fn parse_members(text: &[u8]) -> Result<Vec<Value>, TicketJwkError> {
 }
 
 impl VerifyingKeySet {
-    /// Reads the keys of tickets. Keys of other kinds are ignored, as RFC 7517, 5 asks. So is a shared secret, which can
-    /// only be in a public file by mistake.
+    /// Reads the keys of tickets. Keys of other kinds are ignored, as RFC 7517, 5, demands. A shared secret is ignored,
+    /// too: it can only be in a public file by mistake.
     pub(super) fn parse(text: &[u8]) -> Result<Self, TicketJwkError> {
         let mut set = Self::default();
         let members = parse_members(text)?.into_iter();
@@ -73,8 +73,8 @@ impl VerifyingKeySet {
         if set.0.is_empty() { Err(TicketJwkError::NoKey) } else { Ok(set) }
     }
 
-    /// Reads the keys of an issuer of access tokens. Keys that are no public keys of the algorithms, keys for encryption, and
-    /// shared secrets are ignored.
+    /// Reads the keys of an issuer of access tokens. Ignored are keys that are not public keys of the listed
+    /// algorithms, keys for encryption, and shared secrets.
     pub(super) fn parse_issuer(text: &[u8], rules: &AccessTokenRules) -> Result<Self, TicketJwkError> {
         let mut set = Self::default();
         for member in parse_members(text)? {
@@ -96,8 +96,8 @@ impl VerifyingKeySet {
         Self(vec![VerifyingKey::for_tickets(kid, Algorithm::HS256, decoding, secret.thumbprint)])
     }
 
-    /// A key that comes twice is kept once. Two different keys could not be told apart where both have one `kid` and one
-    /// algorithm.
+    /// Adds a key. A key that occurs twice is kept once. Two different keys with one `kid` and one algorithm are an
+    /// error, because a token could not tell which one it means.
     fn add(&mut self, key: VerifyingKey) -> Result<(), TicketJwkError> {
         let mut same_name = self.0.iter().filter(|known| key.kid.is_some() && known.kid == key.kid);
         if same_name.clone().any(|known| known.thumbprint == key.thumbprint) {
@@ -114,7 +114,7 @@ impl VerifyingKeySet {
         self.0.iter().filter(move |key| key.kid.as_deref() == Some(kid))
     }
 
-    /// The key of a token that names none; `None` if several keys, or none, have the algorithm.
+    /// The key for a token that names none; `None` if several keys, or none, have the algorithm.
     pub(super) fn only_key_of(&self, algorithm: Algorithm) -> Option<&VerifyingKey> {
         let mut fitting = self.0.iter().filter(|key| key.has_algorithm(algorithm));
         fitting.next().filter(|_| fitting.next().is_none())
@@ -150,10 +150,10 @@ impl VerifyingKey {
         Self { kid, decoding, validation, thumbprint }
     }
 
-    /// `None` for a key of which no token counts.
+    /// Reads a key of an issuer; `None` for a key that verifies no token under these rules.
     fn for_issuer(jwk: &jwk::Jwk, rules: &AccessTokenRules) -> Option<Self> {
         let common = &jwk.common;
-        // Names get into logs.
+        // The names of keys get into logs, so they must not have control characters.
         if common.key_id.as_ref().is_some_and(|kid| kid.contains(char::is_control)) {
             return None;
         }
@@ -173,7 +173,7 @@ impl VerifyingKey {
         validation.set_audience(&rules.audiences);
         validation.set_issuer(std::slice::from_ref(&rules.issuer));
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
-        // By our own clock: `AccessToken::check_time`.
+        // The times are checked by this crate with the caller's clock: `ValidTime::check`.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         let decoding = DecodingKey::from_jwk(jwk).ok()?;
@@ -200,7 +200,7 @@ fn library_algorithm(algorithm: JwtAlgorithm) -> Algorithm {
     }
 }
 
-/// A key of this type can have signed with this algorithm. Never true for a shared secret.
+/// Whether a key of this type can have signed with this algorithm. This is never true for a shared secret.
 fn can_sign(key: &AlgorithmParameters, algorithm: Algorithm) -> bool {
     match (key, algorithm) {
         (
@@ -219,7 +219,7 @@ fn can_sign(key: &AlgorithmParameters, algorithm: Algorithm) -> bool {
     }
 }
 
-/// No key is shown: it may be a secret.
+/// Hides the key, which may be a secret.
 impl fmt::Debug for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Key").field("algorithms", &self.validation.algorithms).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! The keys that tickets are signed with, as files: an Ed25519 JSON Web Key (RFC 8037), or a shared secret.
+//! The keys with which tickets are signed, as files: an Ed25519 JSON Web Key (RFC 8037), or a shared secret.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use super::{
     key_file::{self, KeyFileAccess, KeyFileError},
 };
 
-/// An Ed25519 key, both halves.
+/// An Ed25519 key pair.
 pub struct SigningKeyPair {
     pub(super) public: PublicKey,
     pub(super) encoding: EncodingKey,
@@ -35,7 +35,7 @@ impl SigningKeyPair {
     /// Reads a private JSON Web Key.
     ///
     /// # Errors
-    /// [`KeyFileError`], also if others can read the file.
+    /// Returns [`KeyFileError`], also if others can read the file.
     pub fn read_private_jwk(path: &Path) -> Result<Self, KeyFileError> {
         let text = key_file::read(path, KeyFileAccess::Secret)?;
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
@@ -77,7 +77,7 @@ impl SigningKeyPair {
     /// Writes the private key into a new file that only its owner can read.
     ///
     /// # Errors
-    /// [`KeyFileError::Exists`]; no file is ever overwritten.
+    /// Returns [`KeyFileError::Exists`] if the file exists: no file is ever overwritten.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         let mut jwk = self.public.jwk();
         jwk.d = Some(encode_base64url(&self.seed));
@@ -101,11 +101,11 @@ impl SharedSecret {
         Self::new(encode_base64url(&bytes).into_bytes())
     }
 
-    /// Reads one line of printable text. The line without its end is the secret, because editors and `echo` add a line
-    /// end by themselves.
+    /// Reads one line of printable text. The line without its end is the secret, because editors and `echo` add an end
+    /// of line by themselves.
     ///
     /// # Errors
-    /// [`KeyFileError`], also if others can read the file.
+    /// Returns [`KeyFileError`], also if others can read the file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let text = key_file::read(path, KeyFileAccess::Secret)?;
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
@@ -119,7 +119,8 @@ impl SharedSecret {
     }
 
     fn new(text: Vec<u8>) -> Self {
-        // The thumbprint of an `oct` key (RFC 7638, 3.2). It helps to guess a weak secret no more than any ticket does.
+        // The thumbprint of an `oct` key (RFC 7638, 3.2). To somebody who guesses a weak secret it is of no more help
+        // than any ticket.
         let thumbprint = thumbprint(&format!(r#"{{"k":"{}","kty":"oct"}}"#, encode_base64url(&text)));
         Self { text, kid: encode_base64url(&thumbprint), thumbprint }
     }
@@ -135,13 +136,13 @@ impl SharedSecret {
     /// Writes the secret into a new file that only its owner can read.
     ///
     /// # Errors
-    /// [`KeyFileError::Exists`]; no file is ever overwritten.
+    /// Returns [`KeyFileError::Exists`] if the file exists: no file is ever overwritten.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         create_private_file(path, &[&self.text[..], b"\n"].concat())
     }
 }
 
-/// Refuses a JSON Web Key, because its text would become the password.
+/// Whether a text may be a shared secret. A JSON Web Key may not, because its text would become the password.
 fn is_acceptable_secret(text: &[u8]) -> bool {
     let line = text.trim_ascii_end();
     line.len() >= SHORTEST && !line.starts_with(b"{") && line.iter().all(|byte| matches!(byte, b' '..=b'~'))
@@ -152,16 +153,16 @@ fn create_private_file(path: &Path, text: &[u8]) -> Result<(), KeyFileError> {
         io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.into() },
         _ => KeyFileError::Write { path: path.into(), source },
     };
-    // The file has its mode from the start. A mode that is set later would leave it open to others for a moment.
+    // The file is created with its mode. If the mode were set later, others could open the file for a moment.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(text).and_then(|()| file.sync_all()).map_err(|source| {
-        // A file with a part of a key is of no use, and would block the next attempt.
+        // A file with a part of a key is useless and would block the next attempt, so it is removed.
         drop(fs::remove_file(path));
         failed(source)
     })
 }
 
-/// No secret is ever shown.
+/// Hides the secret half.
 impl fmt::Debug for SigningKeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").field("kid", &self.public.kid).finish_non_exhaustive()

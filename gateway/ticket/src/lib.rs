@@ -1,5 +1,5 @@
-//! Signed tokens. A ticket is the statement of a gateway, valid for five minutes, that it holds these keys with this token.
-//! An access token is what an issuer in the policy says of a client.
+//! Signed tokens. A ticket is the statement of a gateway, valid for five minutes, that it holds these keys with this
+//! token. An access token is the statement of an issuer in the policy about a client.
 //!
 //! Both are a compact JWS (RFC 7515) of claims (RFC 7519). Begin with `claims`, the content of a ticket.
 //!
@@ -28,7 +28,7 @@ mod tests;
 mod verifier;
 mod verifying_keys;
 
-/// The wall clock, which tickets are dated by. A clock before 1970 gives 0, and then every ticket is from the future.
+/// The wall clock, by which tickets are dated. A clock before 1970 gives 0, and then every ticket is from the future.
 pub use fencegate_process::clock::unix_seconds;
 
 pub use self::{

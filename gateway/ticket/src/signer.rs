@@ -1,5 +1,5 @@
-//! Signs tickets: one per tenure, and again when half of its validity is over. A ticket with a latest start of
-//! dispatches is signed anew when a quarter of that time is over.
+//! Signs tickets: one per tenure, and again when half of its validity is over. A ticket with a moment until which
+//! dispatches may begin is signed anew when a quarter of the time until that moment is over.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use super::{
     keys::{SharedSecret, SigningKeyPair},
 };
 
-/// A key to sign with.
+/// A key that signs tickets.
 pub struct TicketSigner {
     key: EncodingKey,
     header: Header,
@@ -24,24 +24,28 @@ pub struct TicketSigner {
 }
 
 impl TicketSigner {
-    /// Signs with EdDSA (RFC 8037). A verifier cannot sign.
+    /// Signs with EdDSA (RFC 8037). A verifier has only the public half, so it cannot sign.
     pub fn with_key(pair: &SigningKeyPair) -> Self {
         Self::new(Algorithm::EdDSA, pair.encoding.clone(), pair.public.kid())
     }
 
-    /// Signs with HS256. A verifier could sign as well.
+    /// Signs with HS256. A verifier has the same secret, so it could sign as well.
     pub(crate) fn with_secret(secret: &SharedSecret) -> Self {
         Self::new(Algorithm::HS256, EncodingKey::from_secret(secret.bytes()), secret.kid())
     }
 
+    /// Reads the private key from a file.
+    ///
     /// # Errors
-    /// As [`SigningKeyPair::read_private_jwk`].
+    /// Returns the same errors as [`SigningKeyPair::read_private_jwk`].
     pub fn from_key_file(path: &Path) -> Result<Self, KeyFileError> {
         SigningKeyPair::read_private_jwk(path).map(|pair| Self::with_key(&pair))
     }
 
+    /// Reads the shared secret from a file.
+    ///
     /// # Errors
-    /// As [`SharedSecret::read`].
+    /// Returns the same errors as [`SharedSecret::read`].
     pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
         SharedSecret::read(path).map(|secret| Self::with_secret(&secret))
     }
@@ -57,13 +61,15 @@ impl TicketSigner {
         &self.kid
     }
 
-    /// The value of `Fencing-Ticket`, valid from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
-    /// microseconds; [`TenureTicket`] keeps the result. Keep it out of logs: a reader of the log could present it.
+    /// The value of `Fencing-Ticket`, valid from `now` (seconds since 1970) for [`VALID`] seconds. Signing takes some
+    /// tens of microseconds; [`TenureTicket`] keeps the result. Keep the value out of logs: a reader of the log could
+    /// present it.
     pub fn sign(&self, claims: &TicketClaims, now: u64) -> String {
         self.encode(&TicketPayload::from_claims(claims, now))
     }
 
-    /// As [`TicketSigner::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may be begun.
+    /// Like [`TicketSigner::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may
+    /// be begun.
     pub fn sign_until(&self, claims: &TicketClaims, now: u64, not_after: u64) -> String {
         self.encode(&TicketPayload::from_claims(claims, now).with_not_after(not_after))
     }
@@ -85,18 +91,19 @@ pub struct TenureTicket {
     signer: Arc<TicketSigner>,
     claims: TicketClaims,
     signed: Mutex<Option<CachedTicketText>>,
-    /// The text with a latest start of dispatches, and that moment in milliseconds since 1970.
+    /// The last text that was signed with a moment until which dispatches may begin, and that moment in milliseconds
+    /// since 1970.
     bounded: Mutex<Option<(CachedTicketText, u64)>>,
 }
 
 struct CachedTicketText {
     text: Arc<str>,
-    /// Seconds since 1970.
+    /// The time of signing, in seconds since 1970.
     at: u64,
 }
 
 impl TenureTicket {
-    /// Signs nothing yet: a tenure without a dispatch costs nothing.
+    /// Signs nothing yet, so a tenure without a dispatch needs no signature.
     pub fn new(signer: Arc<TicketSigner>, claims: TicketClaims) -> Self {
         Self { signer, claims, signed: Mutex::new(None), bounded: Mutex::new(None) }
     }
@@ -105,7 +112,8 @@ impl TenureTicket {
         &self.claims
     }
 
-    /// The value of `Fencing-Ticket` at `now` (seconds since 1970), which has at least half of its time before it.
+    /// The value of `Fencing-Ticket` at `now` (seconds since 1970). The ticket then has at least half of its validity
+    /// left.
     pub fn text(&self, now: u64) -> Arc<str> {
         let mut signed = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(signed) = signed.as_ref().filter(|signed| signed.is_fresh(now)) {
@@ -116,9 +124,9 @@ impl TenureTicket {
         text
     }
 
-    /// As [`TenureTicket::text`], for a dispatch that must not begin after `wanted` milliseconds since 1970, which is
-    /// `left` from now. Also returns the moment in the ticket: dispatches share a ticket, so it may be earlier than
-    /// `wanted` by a quarter of `left`, or later.
+    /// Like [`TenureTicket::text`], for a dispatch that must not begin after `wanted` milliseconds since 1970, which is
+    /// `left` from now. Also returns the moment in the ticket. Dispatches share a ticket, so that moment may be later
+    /// than `wanted`, or earlier by up to a quarter of `left`.
     pub fn signed_text_until(&self, now: u64, wanted: u64, left: Duration) -> (Arc<str>, u64) {
         let mut bounded = self.bounded.lock().unwrap_or_else(PoisonError::into_inner);
         let early = u64::try_from(left.as_millis() / 4).unwrap_or(u64::MAX);
@@ -136,7 +144,8 @@ impl TenureTicket {
 
 impl CachedTicketText {
     fn is_fresh(&self, now: u64) -> bool {
-        // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
+        // A time in the future means that the clock was set back. Guards would refuse such a ticket, so it is not
+        // fresh.
         self.at <= now && now - self.at < VALID / 2
     }
 }

@@ -1,4 +1,4 @@
-//! Guarantees of tickets, with real keys and without a clock.
+//! Tests of the guarantees of tickets, with real keys and without a clock.
 
 mod forged_tickets;
 mod rotation;
@@ -17,14 +17,14 @@ use super::{
     *,
 };
 
-/// Seconds since 1970: some time in 2026.
+/// The time of the tests, in seconds since 1970: a moment in January 2027.
 const NOW: u64 = 1_800_000_000;
 const OURS: &str = "00112233445566778899aabbccddeeff";
 
 fn claims() -> TicketClaims {
     TicketClaims {
         keys: vec!["account/a".into(), "account/b".into()],
-        // Beyond 2^53, where floats become inexact.
+        // The epoch is above 2^53, where floats become inexact.
         tenure: token(0),
         mode: LockMode::Exclusive,
         era: 7,
@@ -96,7 +96,7 @@ fn signed_ticket_verifies_with_same_claims() {
     assert_eq!(verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good").claims, bare);
 }
 
-/// Several threads share a verifier and a ticket while the key file is written again.
+/// Several threads can share a verifier and a ticket while the key file is written again.
 #[test]
 fn threads_share_verifier_and_ticket() {
     let pair = key_pair();
@@ -114,19 +114,19 @@ fn threads_share_verifier_and_ticket() {
                     if thread == 0 {
                         keys.publish(&[pair]);
                     }
-                    // Half a file is a bad file, which changes nothing.
+                    // A file that is half written is a bad file, so it changes nothing.
                     let read = verifier.verify(ticket.text(now).as_bytes(), OURS, now);
                     assert_eq!(read.map(|read| read.claims.clone()), Ok(claims()));
                 }
             });
         }
     });
-    // Only checks that a future can be spawned on a runtime with several threads.
+    // This only checks that the future can be spawned on a runtime with several threads.
     fn assert_send(_: impl Send) {}
     assert_send(verifier.keys().wait_for_unknown_key());
 }
 
-/// A ticket with more keys than any request has, or longer ones, is refused.
+/// A ticket with more keys than any request may have, or with longer keys, is refused.
 #[test]
 fn oversized_claims_are_refused() {
     let pair = key_pair();
@@ -297,7 +297,7 @@ fn secrets_never_appear_in_output() {
     for hidden in [&private, secret, &text] {
         assert!(!shown.contains(hidden), "{shown}");
     }
-    // The parser's own message would quote the value that it cannot read.
+    // The parser's own message would quote the value that it cannot parse.
     let broken = format!(r#"{{"kty":"OKP","crv":"Ed25519","x":3,"d":"{private}"}}"#);
     let broken = SigningKeyPair::parse(broken.replace('3', "").as_bytes()).expect_err("no JSON");
     assert!(!format!("{broken} {broken:?}").contains(&private));

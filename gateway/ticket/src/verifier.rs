@@ -1,4 +1,4 @@
-//! Verifies tickets: each has to be signed by a known key with that key's algorithm, for our installation, and be
+//! Verifies tickets: each has to be signed by a known key with that key's algorithm, be of this installation, and be
 //! valid at the time.
 
 use std::{
@@ -20,7 +20,7 @@ use super::{
 
 /// Verifies tickets for all threads of a process.
 ///
-/// A valid ticket is cached by its text. Its time, and whether its key is still known, are checked each time.
+/// A valid ticket is cached by its text. At each use its time is checked, and whether its key is still known.
 pub struct TicketVerifier {
     keys: Arc<VerifyingKeys>,
     cache: Mutex<TokenCache<VerifiedTicket>>,
@@ -29,19 +29,19 @@ pub struct TicketVerifier {
 const TICKETS: JwsKind = JwsKind { is_type: |typ| typ == Some(TYPE), needs_kid: true };
 
 impl TicketVerifier {
-    /// Keys from a file as `fencegate keys public` prints it. A changed file is read at the next ticket, at most once
-    /// a second, or at once if the ticket names an unknown key. A bad file changes nothing.
+    /// A verifier with keys from a file as `fencegate keys public` prints it. A changed file is read at the next
+    /// ticket, at most once a second, or at once if the ticket names an unknown key. A bad file changes nothing.
     ///
     /// # Errors
-    /// [`KeyFileError`]: there must be valid keys at the start.
+    /// Returns [`KeyFileError`] if the file has no valid keys now.
     pub fn from_jwks_file(path: &Path) -> Result<Self, KeyFileError> {
         VerifyingKeys::from_ticket_file(path).map(Self::new)
     }
 
-    /// The secret of `fencegate keys new --hs256`, in a file that is read again when it changes.
+    /// A verifier with the secret of `fencegate keys new --hs256`, in a file that is read again when it changes.
     ///
     /// # Errors
-    /// [`KeyFileError`], also if others can read the file.
+    /// Returns [`KeyFileError`], also if others can read the file.
     pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
         VerifyingKeys::from_secret_file(path).map(Self::new)
     }
@@ -60,14 +60,15 @@ impl TicketVerifier {
         Self::new(VerifyingKeys::from_set(set))
     }
 
-    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. [`VerifiedTicket::check_matches`] then
-    /// compares keys, token and mode with the request. The caller compares the era.
+    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is the id of this installation.
+    /// [`VerifiedTicket::check_matches`] then compares keys, token and mode with the request. The caller compares the
+    /// era.
     ///
-    /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is
-    /// [wanted][VerifyingKeys::wait_for_unknown_key].
+    /// Never waits for the network. A ticket of a key that is not known yet is refused, and that wakes
+    /// [`VerifyingKeys::wait_for_unknown_key`], so that the caller can fetch the key.
     ///
     /// # Errors
-    /// [`TicketError`], but never [`TicketError::Missing`] or [`TicketError::Key`].
+    /// Returns [`TicketError`], but never [`TicketError::Missing`] or [`TicketError::Key`].
     pub fn verify(
         &self,
         ticket: &[u8],
@@ -94,10 +95,10 @@ impl TicketVerifier {
         Ok(verified)
     }
 
-    /// As [`VerifyingKeys::set_keys`].
+    /// Replaces all keys, as [`VerifyingKeys::set_keys`] does.
     ///
     /// # Errors
-    /// [`TicketJwkError`]; then the keys stay as they were.
+    /// Returns [`TicketJwkError`] if the keys cannot be used; then the former keys stay.
     pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketJwkError> {
         self.keys.set_keys(text, source)
     }
@@ -112,7 +113,7 @@ impl TicketVerifier {
     }
 }
 
-/// Whether the text is a ticket that one of these keys signed.
+/// Verifies that the text is a ticket that one of these keys signed.
 fn verify_signature(
     ticket: &[u8],
     set: &VerifyingKeySet,

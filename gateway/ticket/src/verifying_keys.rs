@@ -1,4 +1,5 @@
-//! The keys that verify tokens now: a file that is read again when it changes, or a key set that the caller provides.
+//! The keys that verify tokens now: from a file that is read again when it changes, or from a key set that the caller
+//! provides.
 
 use std::{
     fmt,
@@ -30,11 +31,11 @@ pub struct VerifyingKeys {
 #[derive(Clone, Default)]
 struct CurrentKeys {
     set: Arc<VerifyingKeySet>,
-    /// The key set as text, for other rules: see [`VerifyingKeys::with_keys_of`].
+    /// The key set as text, from which keys for other rules can be parsed: see [`VerifyingKeys::with_keys_of`].
     text: Option<Arc<[u8]>>,
 }
 
-/// What a text has to be.
+/// The purpose of the keys, which decides how their text is parsed.
 #[derive(Debug, Clone)]
 enum VerifyingKeyPurpose {
     Tickets,
@@ -58,20 +59,20 @@ struct WatchedKeyFile {
     path: PathBuf,
     /// The stamp of the last read, even of a bad file, so that a bad file is logged once.
     stamp: Mutex<Option<FileStamp>>,
-    /// Second of the last check.
+    /// The second in which the file was checked last.
     last_check: AtomicU64,
 }
 
-/// How often the caller has asked for the keys.
+/// The number of times that the caller has fetched the keys.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyFetchCounts {
     begun: u64,
     ended: u64,
-    /// The last one that ended got no keys.
+    /// Whether the fetch that ended last got no keys.
     has_failed: bool,
 }
 
-/// The source of keys could not be reached, or has none.
+/// The source of the keys could not be reached, or has no usable keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key set could not be fetched")]
 pub struct KeysUnavailableError;
@@ -80,28 +81,30 @@ impl VerifyingKeys {
     /// Keys of tickets, from a file as `fencegate keys public` prints it.
     ///
     /// # Errors
-    /// [`KeyFileError`]: there must be valid keys at the start.
+    /// Returns [`KeyFileError`] if the file has no valid keys now.
     pub(super) fn from_ticket_file(path: &Path) -> Result<Self, KeyFileError> {
         Self::from_file(path, VerifyingKeyPurpose::Tickets)
     }
 
+    /// The shared secret of tickets, from a file.
+    ///
     /// # Errors
-    /// [`KeyFileError`], also if others can read the file.
+    /// Returns [`KeyFileError`], also if others can read the file.
     pub(super) fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
         Self::from_file(path, VerifyingKeyPurpose::Secret)
     }
 
     /// Keys of an issuer of access tokens, from a file that is a key set. A changed file is read within a second, or at
-    /// once for a token of an unknown key. A bad file changes nothing; in a key set without a key that counts the last key was
-    /// revoked.
+    /// once for a token of an unknown key. A bad file changes nothing; a well-formed set without a usable key means
+    /// that the issuer has revoked its last key.
     ///
     /// # Errors
-    /// [`KeyFileError`]: there must be valid keys at the start.
+    /// Returns [`KeyFileError`] if the file has no valid keys now.
     pub fn from_issuer_file(path: &Path, rules: AccessTokenRules) -> Result<Self, KeyFileError> {
         Self::from_file(path, VerifyingKeyPurpose::AccessTokens(rules))
     }
 
-    /// Keys of an issuer that the caller provides: [`VerifyingKeys::set_keys`]. There are none before the first call.
+    /// Keys of an issuer that the caller provides by [`VerifyingKeys::set_keys`]. There are none before the first call.
     pub fn for_issuer(rules: AccessTokenRules) -> Self {
         Self::given(VerifyingKeyPurpose::AccessTokens(rules))
     }
@@ -132,7 +135,8 @@ impl VerifyingKeys {
         Self { current: RwLock::new(keys), ..Self::for_tickets() }
     }
 
-    /// Begins with the keys that `before` has, by the rules of these keys, so that they count until they can be fetched.
+    /// Starts with the keys of `before`, parsed by the rules of these keys, so that they are used until keys can be
+    /// fetched.
     #[must_use]
     pub fn with_keys_of(self, before: &Self) -> Self {
         let text = before.current_keys().text;
@@ -148,15 +152,16 @@ impl VerifyingKeys {
     /// texts larger than [`LARGEST`][super::LARGEST].
     ///
     /// # Errors
-    /// [`TicketJwkError`]; then the keys stay as they were. A set of an issuer without a key that counts is no error after the
-    /// first good one: then no key counts.
+    /// Returns [`TicketJwkError`] if the text cannot be used; then the keys stay as they were. After the first good
+    /// set, an issuer's set without a usable key is no error: then no key is valid.
     pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketJwkError> {
         self.replace(self.parse_successor(text)?, source);
         Ok(())
     }
 
-    /// Parses what replaces the present keys. An issuer revokes its last key by a set without it, so after the first good
-    /// set an empty one counts. Before that the policy may have the wrong source or the wrong algorithms.
+    /// Parses the successor of the present keys. An issuer revokes its last key by a set without it, so after the first
+    /// good set an empty set is accepted. Before that it is an error, because the policy may name the wrong source or
+    /// the wrong algorithms.
     fn parse_successor(&self, text: &[u8]) -> Result<CurrentKeys, TicketJwkError> {
         match self.form.parse(text) {
             Err(TicketJwkError::NoKeyOfAlgorithms) if self.current_keys().text.is_some() => {
@@ -175,12 +180,13 @@ impl VerifyingKeys {
         }
     }
 
-    /// The caller begins to fetch the keys. Whoever waits for keys from now on waits for the fetch after this one.
+    /// Records that the caller begins to fetch the keys. A call of [`VerifyingKeys::wait_refreshed`] from now on waits
+    /// for the fetch after this one.
     pub fn record_fetch_begin(&self) {
         self.update_fetches(|count| count.begun += 1);
     }
 
-    /// The fetch has ended, and its keys are set if it was good.
+    /// Records that the fetch has ended. If it was good, its keys have to be set before this call.
     pub fn record_fetch_end(&self, is_good: bool) {
         self.update_fetches(|count| (count.ended, count.has_failed) = (count.begun, !is_good));
     }
@@ -191,28 +197,28 @@ impl VerifyingKeys {
         }
     }
 
-    /// Asks for the keys, and returns when they were fetched after that. Returns at once if they are in a file: that was
-    /// looked at for the token. It may wait without end where nobody fetches.
+    /// Requests the keys, and returns when a fetch that began after this call has ended. Returns at once if the keys
+    /// are in a file, because the file was checked for the token. If nobody fetches the keys, this waits for ever.
     ///
     /// # Errors
-    /// They could not be fetched.
+    /// Returns an error if the keys could not be fetched.
     pub async fn wait_refreshed(&self) -> Result<(), KeysUnavailableError> {
         let VerifyingKeySource::Given { wanted, fetches } = &self.source else { return Ok(()) };
         let mut seen = fetches.subscribe();
-        // A fetch that has begun already may have missed the key.
+        // A fetch that has begun already may have missed the key, so the next one is awaited.
         let awaited = seen.borrow().begun + 1;
         wanted.notify_one();
-        // Fails when the sender is gone, which is in `self`.
+        // This fails only if the sender is gone, but the sender is in `self`.
         let count = seen.wait_for(|count| count.ended >= awaited).await.map_err(|_| KeysUnavailableError)?;
         if count.has_failed { Err(KeysUnavailableError) } else { Ok(()) }
     }
 
-    /// The names of the keys that count now, for the log.
+    /// The names of the present keys, for the log.
     pub fn kids(&self) -> String {
         self.current().kids().join(", ")
     }
 
-    /// The keys, after a look at the file if none was taken within this second.
+    /// The keys, after a check of the file if it was not checked within this second.
     pub(super) fn current_at(&self, now: u64) -> Arc<VerifyingKeySet> {
         if let VerifyingKeySource::File(watched) = &self.source
             && watched.last_check.swap(now, Ordering::Relaxed) != now
@@ -222,7 +228,8 @@ impl VerifyingKeys {
         self.current()
     }
 
-    /// The keys after another look at the file. Keys that the caller provides stay as they are, and are asked for.
+    /// The keys after another check of the file. If the caller provides the keys, they stay as they are, and a fetch is
+    /// requested.
     pub(super) fn refreshed(&self) -> Arc<VerifyingKeySet> {
         match &self.source {
             VerifyingKeySource::File(watched) => self.reload_if_changed(watched),
@@ -231,9 +238,9 @@ impl VerifyingKeys {
         self.current()
     }
 
-    /// Reads the file again if it changed. Blocks for as long as a small local file takes.
+    /// Reads the file again if it changed. This blocks for as long as a small local file takes.
     fn reload_if_changed(&self, watched: &WatchedKeyFile) {
-        // The lock also keeps a slower thread from restoring older keys.
+        // The lock also keeps a slower thread from putting older keys in place of newer ones.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = FileStamp::read_from(&watched.path);
         if seen == *stamp {
@@ -288,7 +295,7 @@ impl VerifyingKeys {
     }
 }
 
-/// The text is not shown.
+/// Shows the names of the keys in place of the text.
 impl fmt::Debug for CurrentKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("CurrentKeys").field(&self.set.kids()).finish()
@@ -302,7 +309,7 @@ impl VerifyingKeyPurpose {
             Self::Secret => VerifyingKeySet::verifying_keys_from_secret(&SharedSecret::parse(text)?),
             Self::AccessTokens(rules) => VerifyingKeySet::parse_issuer(text, rules)?,
         };
-        // Only the keys of an issuer are parsed again by other rules, and a secret is kept nowhere else.
+        // Only an issuer's keys are parsed again by other rules. The text of a secret is not kept.
         let text = matches!(self, Self::AccessTokens(_)).then(|| text.into());
         Ok(CurrentKeys { set: Arc::new(set), text })
     }

@@ -33,7 +33,7 @@ pub struct DelayedHandoverMetrics {
     removed: IntCounterVec,
 }
 
-/// Seconds that a delay may have.
+/// The bucket bounds for delays, in seconds.
 const DELAY_BUCKETS: &[f64] = &[0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
 
 /// Counts one key as waiting for its delay, until this is dropped.

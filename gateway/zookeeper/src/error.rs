@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::peer_endpoint::HolderRoute;
 
-/// Why a lock was not granted. No request was sent.
+/// The reason for which a lock was not granted. No request was sent under it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
     #[error("another one holds it")]
@@ -26,7 +26,7 @@ pub enum GrantError {
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
-    /// At the place of the lock stands a node that is no lock.
+    /// The node at the path of the lock is no lock.
     #[error("{0}")]
     PlaceTaken(&'static str),
     #[error("{0}")]

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 /// The content of `{root}/meta`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstallationMeta {
-    /// Version of the written form.
+    /// The version of the format of this content.
     pub format: u32,
     /// Names the installation; a guard serves one only.
     pub uuid: String,
     pub era: u64,
-    /// The base of the era. An epoch is this plus a node's czxid, so that tokens of a later era are larger than all
-    /// before.
+    /// The base of the era. An epoch is the base plus a node's czxid, so that tokens of a later era are larger than all
+    /// earlier tokens.
     pub base: u64,
     /// Set when a rollback of ZooKeeper was found. Then no gateway grants a lock before the next era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,19 +23,19 @@ pub struct InstallationMeta {
 /// have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZooKeeperRollbackEvidence {
-    /// The largest epoch that is known.
+    /// The largest epoch that the gateway knows.
     pub highest: u64,
-    /// The latest era that is known.
+    /// The latest era that the gateway knows.
     pub era: u64,
     /// The gateway that reported it.
     pub by: String,
 }
 
-/// The newest written form that this build understands: the form with `suspect`. Older builds do not support that
-/// field, so they have to refuse the form.
+/// The newest format that this build can read: the one with `suspect`. Older builds do not know that field, so they
+/// have to refuse the format.
 pub const FORMAT: u32 = 2;
 
-/// The form of a `meta` without `suspect`.
+/// The format of a `meta` without `suspect`.
 pub(crate) const UNMARKED: u32 = 1;
 
 /// The highest base: czxids are added to it, and the sum has to fit into 64 bits.

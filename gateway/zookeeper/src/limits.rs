@@ -1,6 +1,7 @@
 //! Limits below ZooKeeper's own, so that those are never reached: bytes of a session's paths, and sequence numbers.
 
-/// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; a test with 1.4 MB of paths passed.
+/// The most bytes of lock paths in one session: half of ZooKeeper's default buffer of 1 MiB. A test with 1.4 MB of
+/// paths still passed.
 pub const MAX_SESSION_PATH_BYTES: usize = 512 * 1024;
 
 /// The part of [`MAX_SESSION_PATH_BYTES`] that is kept for other nodes of a session: its member node, and the nodes

@@ -18,7 +18,7 @@ use crate::{
 /// The series of one ZooKeeper session.
 #[derive(Clone)]
 pub struct SessionMetrics {
-    /// Which of the gateway's sessions.
+    /// The label that tells the sessions of the gateway apart.
     label: String,
     state: IntGaugeVec,
     expirations: IntCounter,
@@ -46,7 +46,7 @@ pub struct SessionMetrics {
     pub delays: DelayedHandoverMetrics,
 }
 
-/// Dispatches under one tenure.
+/// The bucket bounds for the number of dispatches under one tenure.
 const DISPATCH_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0];
 
 impl SessionMetrics {
@@ -164,7 +164,8 @@ impl SessionMetrics {
         metrics
     }
 
-    /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
+    /// Creates every series with the value zero: an alert can only see the growth of a series that exists before its
+    /// first event.
     fn init_series(&self) {
         for cause in TenureEndCause::ALL {
             self.end_counter(cause).with_label_values(&[cause.label()]);
@@ -194,17 +195,17 @@ impl SessionMetrics {
         self.timeout.set(timeout.as_secs_f64());
     }
 
-    /// The session has a connection.
+    /// Records that the session has a connection.
     pub(crate) fn set_connected(&self) {
         self.set_state("connected");
     }
 
-    /// The session has no connection, and may still be alive.
+    /// Records that the session has no connection; it may still be alive.
     pub(crate) fn set_disconnected(&self) {
         self.set_state("disconnected");
     }
 
-    /// There is no session.
+    /// Records that there is no session.
     pub(crate) fn set_no_session(&self) {
         self.set_state("none");
     }
@@ -216,17 +217,17 @@ impl SessionMetrics {
         self.set_state("none");
     }
 
-    /// The connection is back.
+    /// Counts a reconnect.
     pub fn record_reconnect(&self) {
         self.reconnects.inc();
     }
 
-    /// A write to `state_dir` failed.
+    /// Counts a failed write to `state_dir`.
     pub fn record_state_write_failure(&self) {
         self.state_failures.inc();
     }
 
-    /// Whether no session is made because of a rollback of ZooKeeper.
+    /// Sets whether no session is made because of a rollback of ZooKeeper.
     pub fn set_rolled_back(&self, refused: bool) {
         self.rolled_back.with_label_values(&[&self.label]).set(i64::from(refused));
     }
@@ -236,19 +237,19 @@ impl SessionMetrics {
         self.tls_reloads.with_label_values(&[if good { "ok" } else { "bad" }]).inc();
     }
 
-    /// How many gateways of the installation lock other keys than this one.
+    /// Sets the number of gateways of the installation that lock other keys than this one.
     pub(crate) fn set_config_mismatch(&self, gateways: usize) {
         self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
-    /// How many operations in ZooKeeper have an unknown outcome. The series begins with the first call: a number that
-    /// is too small would look as if operations had been resolved.
+    /// Sets the number of operations in ZooKeeper whose outcome is unknown. The series begins with the first call: a
+    /// number that is too small would look as if operations had been resolved.
     pub fn set_unknown_operations(&self, operations: usize) {
         let unknown = self.unknown.with_label_values(&["zookeeper"]);
         unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
-    /// Counts a pause of the process by `late`. `timeout`: the session timeout.
+    /// Counts a pause of the process. `late`: the length of the pause; `timeout`: the session timeout.
     pub(crate) fn record_process_pause(&self, late: Duration, timeout: Duration) {
         self.pause.observe(late.as_secs_f64());
         for (over, parts) in THRESHOLDS {
@@ -275,17 +276,17 @@ impl SessionMetrics {
         }
     }
 
-    /// Counts an answered transaction of several keys.
+    /// Counts an answered transaction of several keys. `done`: whether it was done, not refused.
     pub(crate) fn record_shared_transaction(&self, done: bool) {
         self.together.with_label_values(&[SHARED_RESULTS[usize::from(!done)]]).inc();
     }
 
-    /// `waited`: the time from the request to the grant, other holders included.
+    /// Records a grant. `waited`: the time from the request to the grant, including the time of other holders.
     pub fn record_grant(&self, waited: Duration) {
         self.granted.observe(waited.as_secs_f64());
     }
 
-    /// Records the sequence number of an own lock node.
+    /// Records the sequence number of a lock node of this process. Only the highest number is shown.
     pub fn record_node_sequence(&self, number: u32) {
         // All sessions run on one thread, so the gauge does not change between read and write.
         self.highest.set(self.highest.get().max(number.into()));
@@ -323,13 +324,13 @@ impl SessionMetrics {
     }
 }
 
-/// Names of the lengths of a pause, and the divisor of the session timeout for each.
+/// The lengths of a pause that are counted: the label of each, and the divisor of the session timeout that gives it.
 const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
 
-/// Results of a shared transaction.
+/// The results of a shared transaction, as labels.
 const SHARED_RESULTS: [&str; 2] = ["done", "refused"];
 
-/// Kinds of failures.
+/// The kinds of failures of an operation, as labels.
 const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];
 
 /// Operations of a session, by the names that [`crate::session::instrumented`] gives them.

@@ -37,7 +37,7 @@ pub struct HolderRoute {
     pub secret: PeerSecret,
 }
 
-/// Each process has one peer secret, so all its sessions are reached in the same way.
+/// Routes to the same process are equal: all sessions of a process have one address and one peer secret.
 impl PartialEq for HolderRoute {
     fn eq(&self, other: &Self) -> bool {
         self.address == other.address && self.secret == other.secret

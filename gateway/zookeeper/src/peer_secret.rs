@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use fencegate_process::randomness::Randomness;
 
-/// 64 lower-case hex digits, drawn anew by each process. Comparison takes constant time.
+/// The secret of one process: 64 lower-case hex digits, drawn anew at its start. Comparison takes constant time.
 #[derive(Clone, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PeerSecret(Arc<str>);
@@ -30,7 +30,7 @@ impl PeerSecret {
     }
 
     /// # Errors
-    /// The text does not have the form of a peer secret.
+    /// Returns an error if the text does not have the form of a peer secret.
     pub fn parse(text: &str) -> Result<Self, ParsePeerSecretError> {
         if is_well_formed(text) { Ok(Self(text.into())) } else { Err(ParsePeerSecretError) }
     }
@@ -51,7 +51,7 @@ impl PeerSecret {
 /// Mixed into each response, so that a response has no other use.
 const PURPOSE: &str = "fencegate peer ";
 
-/// Drawn anew for each challenge, so that old responses are worthless.
+/// The random part of one challenge, drawn anew each time, so that old responses are worthless.
 pub struct ChallengeNonce(String);
 
 impl ChallengeNonce {
@@ -59,7 +59,7 @@ impl ChallengeNonce {
         Self(random_hex(randomness))
     }
 
-    /// `None` where the text does not have the form of a nonce.
+    /// Parses a nonce; `None` if the text does not have the form of one.
     pub fn parse(text: &str) -> Option<Self> {
         is_well_formed(text).then(|| Self(text.to_owned()))
     }

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenureEnd {
     pub cause: TenureEndCause,
-    /// How many dispatches were started under it.
+    /// The number of dispatches that were started under the tenure.
     pub dispatches: u32,
     /// Whether the outcome of all its dispatches is known.
     pub known: bool,
@@ -12,25 +12,25 @@ pub struct TenureEnd {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TenureEndCause {
-    /// It was for one request only, and that is over.
+    /// The tenure was for one request only, and that request is over.
     Request,
-    /// No request wanted it any more.
+    /// No request wanted the lock any more.
     Idle,
-    /// Another contender waited that cannot hold together with it.
+    /// Another contender waited that cannot hold together with this tenure.
     Contended,
-    /// It has reached its largest age, or its largest number of dispatches.
+    /// The tenure has reached its largest age, or its largest number of dispatches.
     Limit,
-    /// To free capacity for other keys, or because the gateway stops.
+    /// The tenure was ended to free capacity for other keys, or because the gateway stops.
     Evicted,
-    /// A new plan gives resources other keys.
+    /// A new plan gives its resource another key.
     Reloaded,
-    /// The outcome of a dispatch is unknown, so nothing more is sent under it.
+    /// The outcome of a dispatch is unknown, so nothing more is sent under the tenure.
     Retired,
-    /// Its session is over.
+    /// The session of the tenure is over.
     Session,
-    /// Another client removed its lock node.
+    /// Another client removed the lock node of the tenure.
     TakenAway,
-    /// A fault of the gateway itself.
+    /// The gateway itself has failed, by a fault of its own.
     Failed,
 }
 

@@ -7,44 +7,44 @@ use fencegate_policies::plan::{AclMode, ClientTls, DigestCredential, ZooKeeperSe
 /// The settings of a client. [`ConnectOptions::new`] fills all but three with defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Each as `host:port`; at least one, and all of one ensemble.
+    /// The servers, each as `host:port`; at least one, and all of one ensemble.
     pub servers: Vec<String>,
     /// The node below which all nodes of the installation lie, as an absolute path like `/billing`. Processes share
     /// locks if they have the same root.
     pub root: String,
     /// The name of this process, shown to operators in listings of held locks: letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// How long a session lives without a message from this process. If the process dies, others wait that long for its
-    /// locks. The servers may cut the time to their own bounds. Default 12 s.
+    /// The time for which a session lives without a message from this process. If the process dies, others wait that
+    /// long for its locks. The servers may cut the time to their own bounds. Default 12 s.
     pub session_timeout: Duration,
     /// The ensemble's `tickTime`: servers notice the end of a session up to one tick late. Default 2 s.
     pub tick: Duration,
     /// The validity of a lock ends this long before its session could expire. Default: a quarter of the granted
     /// timeout, and at least a heartbeat and a tick.
     pub safety_margin: Option<Duration>,
-    /// How many sessions share the keys, 1 to 64. Default 1: enough for some thousand locks per second.
+    /// The number of sessions that share the keys, 1 to 64. Default 1: enough for some thousand locks per second.
     pub sessions: usize,
-    /// Creates the installation if it is missing. Default no: after a wipe of ZooKeeper tokens would begin at one
-    /// again, so an operator should check first. Only the very first start needs it.
+    /// Whether to create the installation if it is missing. Default no: if ZooKeeper was wiped, the tokens of a new
+    /// installation would begin at one again, so an operator should check first. Only the very first start needs this.
     pub init: bool,
-    /// A folder in which this process stores its highest epoch. With it a restarted process still detects that
-    /// ZooKeeper was wiped or restored. Default none.
+    /// A folder in which this process stores the highest epoch that it has seen. With the folder a restarted process
+    /// still detects that ZooKeeper was wiped or restored. Default none.
     pub state_dir: Option<PathBuf>,
-    /// TLS with the servers: the trusted authorities, and the client certificate. The next connection uses the files as
-    /// they are then. Default none: plain text.
+    /// TLS with the servers: the trusted authorities, and the client certificate. Each new connection uses the files as
+    /// they are at that time. Default none: plain text.
     pub tls: Option<ClientTls>,
     /// The name and password with which the client authenticates to ZooKeeper. Both cross the network in plain text
     /// unless `tls` is set. Default none.
     pub digest: Option<DigestCredential>,
-    /// Who may change the installation's nodes. [`AclMode::Closed`]: only clients with the same certificate or digest
-    /// as this one, and `identities`. Default: every client that reaches ZooKeeper.
+    /// The clients that may change the installation's nodes. [`AclMode::Closed`]: only clients with the same
+    /// certificate or digest as this one, and those in `identities`. Default: every client that reaches ZooKeeper.
     pub acl: AclMode,
     /// Other identities that may change the nodes, such as `x509:CN=billing-2`.
     pub identities: Vec<String>,
 }
 
 impl ConnectOptions {
-    /// `servers`: `host:port`, with commas between them.
+    /// Options with defaults for all but the arguments. `servers`: `host:port`, with commas between them.
     pub fn new(servers: &str, root: &str, name: &str) -> Self {
         Self {
             servers: servers.split(',').map(|server| server.trim().to_owned()).collect(),
@@ -78,7 +78,7 @@ impl ConnectOptions {
         }
     }
 
-    /// The same settings with [`ConnectOptions::with_installation_init`] set.
+    /// The same options with [`ConnectOptions::init`] set.
     pub fn with_installation_init(self) -> Self {
         Self { init: true, ..self }
     }

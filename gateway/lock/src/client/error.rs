@@ -2,7 +2,7 @@
 
 use crate::manager::lock_manager::AcquireError;
 
-/// Why no lock was granted. Nothing is held, and no lock node is left behind.
+/// The reason for which no lock was granted. Nothing is held, and no lock node is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockClientError {
     /// The options are invalid; a retry does not help.
@@ -15,13 +15,15 @@ pub enum LockClientError {
     /// Another holder has the key, and the wait is over.
     #[error("held by another and the wait is over")]
     Locked,
-    /// The paths of a session's lock nodes have reached their bound of 512 KiB. More sessions can hold more.
+    /// The paths of a session's lock nodes have reached their bound of 512 KiB. A client with more sessions can hold
+    /// more locks.
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
-    /// No session, or no reply in time: retry later.
+    /// There is no session, or no reply came in time: retry later.
     #[error("no lock service: {0}")]
     Unavailable(String),
-    /// The installation does not exist yet: see [`ConnectOptions::with_installation_init`](super::ConnectOptions::with_installation_init).
+    /// The installation does not exist yet: see
+    /// [`ConnectOptions::with_installation_init`](super::ConnectOptions::with_installation_init).
     #[error("{0}")]
     NotInitialised(String),
     /// ZooKeeper was wiped or restored, so that new tokens would be below old ones. An operator has to start the next
@@ -38,7 +40,8 @@ impl From<AcquireError> for LockClientError {
             AcquireError::NotInitialised(reason) => Self::NotInitialised(reason),
             AcquireError::RolledBack(reason) => Self::RolledBack(reason),
             AcquireError::Service(reason) => Self::Unavailable(reason),
-            // A client never requests to be forwarded to another gateway, nor a report of a delay.
+            // The client requests neither to be forwarded to another gateway nor a report of a delay, so these do not
+            // occur.
             AcquireError::Elsewhere(_) | AcquireError::NotHolder | AcquireError::Delayed(_) => {
                 Self::Unavailable(error.to_string())
             }

@@ -1,4 +1,4 @@
-//! A granted lock: its token, and how long the lock is valid.
+//! A granted lock: its token, and the time until which the lock is valid.
 
 use std::{
     fmt,
@@ -26,7 +26,7 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// `None`: the tenure has no token.
+    /// Takes the token of the first dispatch. `None`: the tenure has no token.
     pub(super) fn new(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
         let UpstreamDispatch { token, validity } = tenure.next_dispatch()?;
         Some(Self { token, validity, clock: clock.clone(), tenure: Mutex::new(tenure) })
@@ -46,20 +46,21 @@ impl LockGuard {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).permit()
     }
 
-    /// Whether the lock is valid now, so that no other process holds the key. The answer comes from memory, so check
-    /// before each effect. The lock may be lost between the check and the effect; then the token decides.
+    /// Whether the lock is valid now, so that no other process holds the key. The answer comes from memory and costs
+    /// nothing, so check before each effect. The lock may be lost between the check and the effect; then the receiver
+    /// has to compare tokens.
     pub fn is_held(&self) -> bool {
         self.validity.may_send_at(self.clock.now())
     }
 
-    /// How long the lock is valid as of now. A healthy session extends its deadline again and again, but may fail at
-    /// any time.
+    /// The time for which the lock is still valid, as known now. A healthy session extends its deadline again and
+    /// again, but may fail at any time.
     pub fn remaining_validity(&self) -> Duration {
         let now = self.clock.now();
         if self.validity.may_send_at(now) { self.validity.valid_until().since(now) } else { Duration::ZERO }
     }
 
-    /// The end of validity as of now; `None` after the lock was lost. A healthy session moves this time on.
+    /// The end of validity, as known now; `None` after the lock was lost. A healthy session moves this time on.
     pub fn valid_until(&self) -> Option<BootInstant> {
         self.validity.may_send_at(self.clock.now()).then(|| self.validity.valid_until())
     }

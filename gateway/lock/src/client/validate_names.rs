@@ -25,7 +25,7 @@ pub(super) fn parse_keys<'k>(
     Ok(keys)
 }
 
-/// The site of such a node. `root`: the root of the installation.
+/// The site of a node that is shared with other programs. `root`: the root of the installation.
 pub(super) fn parse_exclusive_node(path: &str, root: &str) -> Result<LockLocation, LockClientError> {
     match is_path_outside_root(path, root) {
         true => Ok(LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path: path.into() }),

@@ -36,8 +36,8 @@ pub struct SessionStatus {
 impl LockManager {
     /// The contenders for a key, in the order in which they get it.
     ///
-    /// # Cancellation
-    /// Dropping the future changes nothing. This is true for all queries here, except `break_lock` and `resolve`.
+    /// Dropping the future changes nothing. This is true for all queries here, except `break_lock` and
+    /// `resolve_operation`.
     pub async fn queue_entries(
         &self,
         key: &ResourceKey,
@@ -51,11 +51,11 @@ impl LockManager {
         self.query(key, |answer| SessionAdminCommand::Record { key: key.clone(), answer }).await
     }
 
-    /// Removes a holder's lock node. The holder is notified by a watch, so for a moment both it and the next holder may
-    /// write. Then only a comparison of tokens distinguishes them.
+    /// Removes a holder's lock node. The holder learns of that by a watch, so for a moment both it and the next holder
+    /// may write. Then only a comparison of tokens distinguishes them.
     ///
     /// # Cancellation
-    /// The node may have been removed all the same.
+    /// After a drop of the future the node may have been removed all the same.
     pub async fn break_lock(
         &self,
         key: &ResourceKey,
@@ -71,7 +71,7 @@ impl LockManager {
         self.query_any(|answer| SessionAdminCommand::Members { answer }).await
     }
 
-    /// The plans that the peers have published, compared with the own plan.
+    /// The plans that the peers have published, compared with the plan of this gateway.
     pub async fn published_plans(&self) -> Result<PublishedPlans, AdminQueryError> {
         self.query_any(|answer| SessionAdminCommand::Published { answer }).await
     }
@@ -86,8 +86,8 @@ impl LockManager {
         }
     }
 
-    /// The gateway that has registered the session with this member node. Clients may send any name: unknown names
-    /// cause a few reads of ZooKeeper per second, however many there are.
+    /// The gateway that has registered the session with this member node. Clients may send any name, but however many
+    /// unknown names they send, these cause only a few reads of ZooKeeper per second.
     pub async fn locate_member(&self, member: String) -> Result<GatewayLocation, AdminQueryError> {
         let look = async || self.query_any(|answer| SessionAdminCommand::MemberNames { answer }).await;
         let known = timeout(QUERY_TIMEOUT, self.member_names.contains_or_reload(&member, look)).await;
@@ -108,8 +108,10 @@ impl LockManager {
         self.query_any(|answer| SessionAdminCommand::Operations { answer }).await
     }
 
+    /// Records an operator's resolution of an operation with an unknown outcome.
+    ///
     /// # Cancellation
-    /// The resolution may have been written all the same.
+    /// After a drop of the future the resolution may have been written all the same.
     pub async fn resolve_operation(
         &self,
         resolution: ResolveOperationRequest,
@@ -163,7 +165,7 @@ impl LockManager {
         receive_in_time(answer).await
     }
 
-    /// Through a session that is ready, if there is one.
+    /// Sends a query to a session that is ready, if there is one, else to the first session.
     async fn query_any<T>(
         &self,
         question: impl FnOnce(AdminReplySender<T>) -> SessionAdminCommand,

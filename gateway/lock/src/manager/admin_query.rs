@@ -20,7 +20,7 @@ use fencegate_zookeeper::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-/// Answered on the thread of the sessions.
+/// The queries and commands of operators, which the thread of the sessions answers.
 pub(crate) enum SessionAdminCommand {
     QueueEntries { key: ResourceKey, site: LockLocation, answer: AdminReplySender<Vec<LockQueueEntry>> },
     Record { key: ResourceKey, answer: AdminReplySender<Option<GrantRecord>> },
@@ -47,7 +47,7 @@ pub enum AdminQueryError {
     ShuttingDown,
     #[error("ask ZooKeeper: {0}")]
     Fault(String),
-    /// Only for queries that change something.
+    /// The answer to a change was lost. Queries that only read do not return this.
     #[error("the answer of ZooKeeper was lost: it may have been done; look again")]
     Unknown,
 }
@@ -114,14 +114,14 @@ impl LockQueueEntry {
 pub enum BreakLockOutcome {
     /// The node was removed.
     Gone,
-    /// The node did not exist, or did not hold.
+    /// The node did not exist, or did not hold the lock.
     NotHolding,
     /// The answer was lost, so the node may be gone.
     Unknown,
 }
 
 impl BreakLockOutcome {
-    /// The result of the transaction that removes the node.
+    /// The outcome for the result of the transaction that removes the node.
     pub(super) fn from_removal(removed: Result<(), ZkError>) -> Result<Self, AdminQueryError> {
         match removed {
             Ok(()) => Ok(Self::Gone),
@@ -177,15 +177,15 @@ pub struct PublishedPlans {
     pub others: Vec<PeerPlanPublication>,
 }
 
-/// Where the gateway of a member node is.
+/// The location of the gateway that a member node belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatewayLocation {
-    /// Its session is over, so all its locks are gone.
+    /// The session of the member node is over, so all its locks are gone.
     Gone,
-    /// This process.
+    /// The member node belongs to this process.
     Here,
     Elsewhere(HolderRoute),
-    /// It has no address for other gateways.
+    /// The gateway has no address for other gateways.
     Unreachable,
 }
 
@@ -194,9 +194,9 @@ pub enum GatewayLocation {
 pub struct ResolveOperationRequest {
     pub reference: String,
     pub done: bool,
-    /// Resolve the operation even if it may still be running, or start.
+    /// Whether to resolve the operation even if it may still be running, or may still start.
     pub force: bool,
-    /// How long after its admission a dispatch may be started.
+    /// The time after its admission until which a dispatch may be started.
     pub within: Duration,
 }
 

@@ -1,34 +1,35 @@
-//! Nested requests: a service sends a request for the key under which it works itself, and that callback runs under the
-//! same tenure.
+//! Nested requests: a service that works for a request may send a request for the same key itself. That callback runs
+//! under the same tenure.
 //!
 //! A chain begins with a request that holds the key. The service that works for it may call back with the token of its
-//! dispatch. The callback runs inside that dispatch, and may be called back from in turn. Only the innermost request of
-//! a chain can be called back from, so the callbacks of one dispatch run one after another. No callback waits, because
-//! its caller waits for it. A chain is over when all its requests are over, in any order.
+//! dispatch. The callback runs inside that dispatch, and its own service may call back in turn. Only the innermost
+//! request of a chain can be called back from, so the callbacks of one dispatch run one after another. No callback
+//! waits for the key, because its caller waits for the callback. A chain is over when all its requests are over, in any
+//! order.
 
 use std::collections::BTreeMap;
 
 /// All requests in flight under one tenure.
 #[derive(Debug, Default)]
 pub(super) struct NestedRequestChains {
-    /// The requests, by their first dispatch number.
+    /// The requests, each by the number of its first dispatch.
     links: BTreeMap<u32, NestedRequestLink>,
 }
 
 /// One request in flight.
 #[derive(Debug)]
 struct NestedRequestLink {
-    /// The number of its last dispatch, which a callback has to name.
+    /// The number of the request's last dispatch, which a callback has to name.
     number: u32,
-    /// The first dispatch number of its caller, which may be over by now.
+    /// The first dispatch number of the request that this one was called back from. That request may be over by now.
     caller: Option<u32>,
-    /// How many requests it is nested in.
+    /// The number of requests in which this request is nested.
     depth: u32,
-    /// Whether a callback of it runs.
+    /// Whether a callback from this request runs.
     calls: bool,
 }
 
-/// Why a callback cannot run inside the dispatch that it names. It was not sent.
+/// The reason for which a callback cannot run inside the dispatch that it names. The callback was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NestedCallbackError {
     #[error("no tenure of that ticket is held here")]
@@ -49,7 +50,8 @@ pub enum NestedCallbackError {
     Upgrade,
 }
 
-/// How deep requests can be nested. A service that calls itself for ever ends here, with all locks that it has.
+/// The deepest nesting of requests. A service that calls itself endlessly is refused here, and its requests then end
+/// and release their locks.
 pub(super) const DEEPEST: u32 = 8;
 
 impl NestedRequestChains {
@@ -58,9 +60,10 @@ impl NestedRequestChains {
         self.links.insert(first, NestedRequestLink { number: first, caller: None, depth: 0, calls: false });
     }
 
-    /// The request that a callback with this dispatch number may run inside of, by its first dispatch number.
+    /// Finds the request inside of which a callback with this dispatch number may run. Returns the first dispatch
+    /// number of that request.
     pub(super) fn find_caller(&self, number: u32) -> Result<u32, NestedCallbackError> {
-        // Requests are seldom dispatched twice, so the first candidate is mostly the right one.
+        // Requests are seldom dispatched twice, so the first candidate below `number` is mostly the right one.
         let mut before = self.links.range(..=number).rev();
         let (first, link) =
             before.find(|(_, link)| link.number == number).ok_or(NestedCallbackError::NotInFlight)?;
@@ -81,14 +84,14 @@ impl NestedRequestChains {
             .insert(first, NestedRequestLink { number: first, caller: Some(caller), depth, calls: false });
     }
 
-    /// A request in flight is dispatched once more, with another dispatch number.
+    /// Records that a request in flight is dispatched once more, with another dispatch number.
     pub(super) fn record_dispatch(&mut self, first: u32, number: u32) {
         if let Some(link) = self.links.get_mut(&first) {
             link.number = number;
         }
     }
 
-    /// A request in flight is over; its callbacks may go on.
+    /// Records that a request in flight is over; its callbacks may go on.
     pub(super) fn end_request(&mut self, first: u32) {
         let Some(NestedRequestLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
         if let Some(caller) = self.links.get_mut(&caller) {
@@ -106,7 +109,7 @@ impl NestedRequestChains {
         self.links.len() == 1 && self.is_request_in_flight(first)
     }
 
-    /// How many requests are in flight, without this one.
+    /// The number of requests in flight, without this one.
     pub(super) fn count_other_requests(&self, first: u32) -> usize {
         self.links.len() - usize::from(self.is_request_in_flight(first))
     }

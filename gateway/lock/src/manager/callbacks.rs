@@ -1,4 +1,5 @@
-//! Callbacks: a request that a service sends while it works for another one runs inside that dispatch, or not at all.
+//! Starts callbacks: a request that a service sends while it works for another request runs inside the dispatch of
+//! that request, or not at all.
 
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 
@@ -9,7 +10,7 @@ impl LockManager {
     /// Returns its tenure, and the mode in which the keys are held. Never waits.
     ///
     /// # Errors
-    /// The request cannot run there. It was not sent.
+    /// Returns an error if the callback cannot run inside that dispatch. The callback was not sent.
     pub fn start_callback(
         &self,
         keys: &[ResourceKey],

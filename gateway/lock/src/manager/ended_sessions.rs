@@ -12,7 +12,8 @@ use tokio::sync::watch;
 #[derive(Debug, Default)]
 pub struct EndedPeerSessions(watch::Sender<VecDeque<Arc<str>>>);
 
-/// Several times as many as an installation has sessions. A waiter is woken as soon as its session is recorded.
+/// The most ended sessions that are remembered: several times as many as an installation has at once. A waiter is
+/// woken as soon as its session is recorded, so it does not depend on an old entry.
 const MAX_SESSIONS: usize = 1024;
 
 impl EndedPeerSessions {
@@ -20,7 +21,7 @@ impl EndedPeerSessions {
         self.0.send_if_modified(|known| {
             let before = known.len();
             for name in names {
-                // Each session of this process sees the same.
+                // Each session of this process sees the same end, so only the first one is recorded.
                 if !known.contains(&name) {
                     known.push_back(name);
                 }
@@ -34,14 +35,14 @@ impl EndedPeerSessions {
     /// Resolves when the session with this member node was seen to end.
     pub async fn wait_for_session_end(&self, member: &str) {
         let mut known = self.0.subscribe();
-        // The sender lives as long as `self`, so the wait has no other end.
+        // The sender lives as long as `self`, so the wait ends only when the session has ended.
         if known.wait_for(|known| known.iter().any(|name| **name == *member)).await.is_err() {
             std::future::pending().await
         }
     }
 }
 
-/// What one session of this process has seen below the members. Another session may read from a server that is behind,
+/// The member nodes that one session of this process has seen. Another session may read from a server that is behind,
 /// so only a name that the same session saw before counts as gone.
 #[derive(Debug)]
 pub(crate) struct MemberWatcher<'d> {

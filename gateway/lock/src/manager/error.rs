@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use fencegate_zookeeper::{error::GrantError, peer_endpoint::HolderRoute};
 
-/// Why no tenure was granted. Nothing was dispatched.
+/// The reason for which no tenure was granted. Nothing was dispatched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AcquireError {
     #[error("held by another and the wait is over")]
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
-    /// The last holder left without recording that its requests are over. The delay goes on whether or not a request
+    /// The last holder left without recording that its requests are over. The delay runs whether or not a request
     /// waits.
     #[error("the requests of the last holder may go on for {0:?}")]
     Delayed(Duration),
@@ -21,12 +21,12 @@ pub enum AcquireError {
     /// Another gateway forwarded the request here, but this one does not hold the key.
     #[error("this gateway does not keep the key")]
     NotHolder,
-    /// The holders, or contenders ahead, request another permit count.
+    /// The holders of the key, or contenders ahead, request another permit count.
     #[error("others ask for another number of permits of it")]
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
-    /// At the place of the lock stands a node that is no lock, so nobody ever gets it.
+    /// The node at the path of the lock is no lock, so nobody ever gets the lock.
     #[error("{0}")]
     PlaceTaken(&'static str),
     #[error("no lock service: {0}")]

@@ -9,9 +9,9 @@ use fencegate_zookeeper::session::lock_validity::LockValidity;
 
 use super::call_chain::NestedCallbackError;
 
-/// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and record
-/// with [`GrantGuard::mark_upstream_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under
-/// the same lock node again.
+/// A granted lock. Dropping it ends this request's part in the lock. So keep it until the last byte is written, and
+/// call [`GrantGuard::mark_upstream_settled`] if nothing goes on upstream. Without that call nothing is ever dispatched
+/// under the same lock node again.
 #[derive(Debug)]
 pub struct GrantGuard {
     grant: LockGrant,
@@ -19,17 +19,17 @@ pub struct GrantGuard {
     first: u32,
     /// The number of this request's last dispatch, as the lock assigned it.
     number: Cell<u32>,
-    /// Whether that number was used for a dispatch.
+    /// Whether `number` was used for a dispatch.
     dispatched: Cell<bool>,
     known: Cell<bool>,
     kept: LockNodeReuse,
     lock: Arc<dyn MultiRequestLock>,
 }
 
-/// A lock that several requests use: one after the other, together, or nested. Each request is identified by its first
-/// dispatch number.
+/// A lock that several requests use: one after the other, at the same time, or nested. Each request is identified by
+/// its first dispatch number.
 pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
-    /// Whether a started request may be sent for the first time.
+    /// Whether a request that was started may be sent for the first time.
     fn is_first_dispatch_allowed(&self) -> bool {
         true
     }
@@ -47,16 +47,16 @@ pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
     /// Stops the lock from starting anything more.
     fn retire(&self);
 
-    /// A request is over. `known`: all that it started upstream is over, too.
+    /// Records that a request is over. `known`: all that it started upstream is over, too.
     fn finish_request(self: Arc<Self>, first: u32, known: bool);
 }
 
-/// Whether the lock node is kept after the request.
+/// Whether the lock node is kept after the end of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockNodeReuse {
-    /// It is for this request and its callbacks only.
+    /// The node is only for this request and its callbacks.
     Never,
-    /// It stays for later requests.
+    /// The node stays for later requests.
     ForOthers,
 }
 
@@ -100,8 +100,8 @@ impl GrantGuard {
         self.grant.nodes.clone()
     }
 
-    /// The permit of its key that it holds, which guards and services receive as [`ResourceKey::for_permit`]. `None` if
-    /// the key has one holder at a time.
+    /// The permit of the key that this tenure holds, which guards and services receive as [`ResourceKey::for_permit`].
+    /// `None` if the key has one holder at a time.
     ///
     /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
     pub fn permit(&self) -> Option<PermitIndex> {
@@ -147,7 +147,7 @@ impl GrantGuard {
         &*self.grant.validity
     }
 
-    /// Whether another request of this gateway has used the tenure before.
+    /// Whether another request of this gateway has used the lock node before.
     pub fn is_reused(&self) -> bool {
         self.kept == LockNodeReuse::ForOthers && self.number.get() > 1
     }

@@ -19,14 +19,16 @@ pub(super) struct HeldLock<C> {
     chains: NestedRequestChains,
     /// The number of the last dispatch.
     pub(super) dispatched: u32,
-    /// Set while a contender waits that cannot hold together with this lock: since when, and after how many dispatches.
+    /// Set while a contender waits that cannot hold together with this lock: the time since when it waits, and the
+    /// number of dispatches until then.
     pub(super) contended: Option<(BootInstant, u32)>,
     pub(super) idle_since: BootInstant,
-    /// Why nothing more is started under it.
+    /// The cause for which nothing more is started under the lock; `None` while requests may start.
     pub(super) closed: Option<TenureEndCause>,
     /// Whether all outcomes so far are known.
     pub(super) known: bool,
-    /// How long an idle tenure waits before it ends for a remote contender.
+    /// The time for which an idle lock is kept although a remote contender waits, because that one may only look for
+    /// the holder.
     pub(super) grace: Duration,
 }
 
@@ -39,18 +41,19 @@ pub struct HeldLockView<'a, C> {
     pub in_flight: u32,
     /// The number of the last dispatch.
     pub dispatched: u32,
-    /// A contender waits that cannot hold together with it.
+    /// Whether a contender waits that cannot hold together with the tenure.
     pub contended: bool,
-    /// Nothing is started under it any more.
+    /// Whether nothing is started under the tenure any more.
     pub closed: bool,
 }
 
 /// A dispatch number that is never reached in practice; the tenure ends before its counter does.
 const LAST_DISPATCH: u32 = u32::MAX - 1024;
 
-/// A gateway that forwards its requests to the holder creates a lock node, reads which gateway holds, and withdraws,
-/// all within a few round trips. If an idle holder released the lock meanwhile, those requests would find no holder.
-/// This is long enough for a busy machine, and short compared with the time for which an idle tenure lingers.
+/// The time for which an idle lock stays although a remote contender waits. A gateway that forwards its requests to the
+/// holder creates a lock node, reads which gateway holds, and withdraws, all within a few round trips. If an idle
+/// holder released the lock meanwhile, those requests would find no holder. The time is long enough for a busy machine,
+/// and short compared with the time for which an idle tenure lingers.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
 
 impl<C> HeldLock<C> {
@@ -86,8 +89,8 @@ impl<C> HeldLock<C> {
         self.dispatched
     }
 
-    /// Starts a callback inside the dispatch with this number. Returns its dispatch number. It starts even if the
-    /// tenure is about to be released, because its caller keeps the tenure and waits for it.
+    /// Starts a callback inside the dispatch with this number. Returns the dispatch number of the callback. It starts
+    /// even if the tenure is about to be released, because its caller keeps the tenure and waits for the callback.
     pub(super) fn begin_callback(&mut self, number: u32, mode: LockMode) -> Result<u32, NestedCallbackError> {
         if self.closed.is_some() {
             return Err(NestedCallbackError::Closed);
@@ -110,7 +113,7 @@ impl<C> HeldLock<C> {
         Some(number)
     }
 
-    /// A request in flight is over.
+    /// Records that a request in flight is over.
     pub(super) fn finish_request(&mut self, first: u32, now: BootInstant) {
         self.in_flight -= 1;
         self.chains.end_request(first);
@@ -140,7 +143,7 @@ impl<C> HeldLock<C> {
         }
     }
 
-    /// Whether nothing more is started under it.
+    /// Whether nothing more may be started under the lock.
     pub(super) fn is_closed_to_requests(&self, now: BootInstant) -> bool {
         let used_up = self.contended.is_some_and(|(since, dispatched)| {
             self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
@@ -157,7 +160,7 @@ impl<C> HeldLock<C> {
         now.since(self.granted) >= self.rules.max_tenure || self.dispatched >= LAST_DISPATCH
     }
 
-    /// Why it ends now.
+    /// The cause for an end of the lock at `now`.
     pub(super) fn end_cause(&self, now: BootInstant) -> TenureEndCause {
         match self.closed {
             Some(cause) => cause,

@@ -14,35 +14,35 @@ use fencegate_zookeeper::peer_endpoint::HolderRoute;
 #[derive(Debug, Default)]
 pub struct HolderCache {
     shards: [Mutex<HashMap<ResourceKey, CachedHolderRoute>>; SHARDS],
-    /// Routes from which no response came, with the time; the oldest first.
+    /// Routes from which no response came, each with the time of the failure; the oldest first.
     shut: Mutex<VecDeque<(HolderRoute, BootInstant)>>,
 }
 
 #[derive(Debug)]
 struct CachedHolderRoute {
     way: HolderRoute,
-    /// When it was read from ZooKeeper, or a response last came from there.
+    /// The time at which the route was read from ZooKeeper, or at which the last response came from there.
     good: BootInstant,
 }
 
 const SHARDS: usize = 16;
 
-/// Keys per shard. Further keys are looked up in ZooKeeper each time.
+/// The most keys per shard. Further keys are looked up in ZooKeeper each time.
 const MAX_KEYS_PER_SHARD: usize = 1024;
 
-/// How long a route is used after the last response. That is longer than a tenure lingers by default, so a key in use
-/// is requested again before.
+/// The time for which a route is used after the last response. It is longer than a tenure lingers by default, so the
+/// next request for a key in use comes before the route expires.
 ///
-/// Responses count, not requests. A frozen gateway accepts requests and answers none; its peers have to query ZooKeeper
-/// again, to find the next holder.
+/// Only responses prolong a route, not requests. A frozen gateway accepts requests and answers none; its peers have to
+/// query ZooKeeper again, to find the next holder.
 const ROUTE_TTL: Duration = Duration::from_secs(1);
 
 /// The most unreachable routes that are remembered. Each start of a gateway makes a new route, but there are fewer
 /// gateways than this.
 const MAX_UNREACHABLE: usize = 64;
 
-/// About as long as the session of a dead gateway lasts. A live gateway that cannot be reached only gets fewer requests
-/// from its peers.
+/// The time for which an unreachable route is not used: about as long as the session of a dead gateway lasts. A live
+/// gateway that cannot be reached only gets fewer requests from its peers.
 const UNREACHABLE_TTL: Duration = Duration::from_secs(5);
 
 impl HolderCache {
@@ -56,7 +56,7 @@ impl HolderCache {
         Some(known.way.clone())
     }
 
-    /// Records that ZooKeeper names this route, or that a response came from there.
+    /// Records that ZooKeeper names this route as the holder's, or that a response came from there.
     pub(crate) fn record_route(&self, key: &ResourceKey, route: &HolderRoute, now: BootInstant) {
         let mut shard = self.shard(key);
         if shard.len() >= MAX_KEYS_PER_SHARD && !shard.contains_key(key) {
@@ -67,7 +67,7 @@ impl HolderCache {
         }
     }
 
-    /// Removes a route that is of no use. A newer route of the key stays.
+    /// Removes a route that led to no holder. A newer route of the key stays.
     pub(crate) fn remove_route(&self, key: &ResourceKey, route: &HolderRoute) {
         let mut shard = self.shard(key);
         if shard.get(key).is_some_and(|known| known.way == *route) {
@@ -75,8 +75,9 @@ impl HolderCache {
         }
     }
 
-    /// Records that no gateway answers there, so no request uses the route for a while, even if ZooKeeper names it. A
-    /// dead gateway holds its keys until its session is over, and each request would detect that anew.
+    /// Records that no gateway answers at this route, so no request uses it for a while, even if ZooKeeper names it. A
+    /// dead gateway holds its keys until its session is over, and each request would have to find out anew that it does
+    /// not answer.
     pub fn mark_unreachable(&self, route: &HolderRoute, now: BootInstant) {
         let mut shut = unpoisoned(&self.shut);
         shut.retain(|(known, since)| known != route && now.since(*since) < UNREACHABLE_TTL);
@@ -168,8 +169,8 @@ mod tests {
         assert_eq!(cache.find(&key, millis(3)), None);
     }
 
-    /// A route without a response is unusable for all keys, for a limited time, and only for that process of the
-    /// peer.
+    /// A route without a response is not used for any key, for a limited time. Routes to another process of the same
+    /// peer stay usable.
     #[test]
     fn unreachable_route_blocks_all_keys_temporarily() {
         let cache = HolderCache::default();
@@ -208,7 +209,8 @@ mod tests {
         assert_eq!(cache.find(&key, millis(1)), None);
     }
 
-    /// The cache is bounded; a new route has no room until routes that are not used any more have expired.
+    /// The cache is bounded; when it is full, a new route is stored only after routes that are not used any more have
+    /// expired.
     #[test]
     fn full_cache_replaces_expired_routes() {
         let cache = HolderCache::default();

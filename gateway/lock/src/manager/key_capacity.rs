@@ -13,12 +13,12 @@ pub(crate) struct KeyRequestLimiter {
     shards: [Mutex<HashMap<ResourceKey, KeyRequestCounts>>; SHARDS],
 }
 
-/// The owner of the first part of a tenure.
+/// The kind of holder for which a lock is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HolderKind {
-    /// A request: it is sent, and its service may call back.
+    /// A request that is sent; its service may call back.
     Request,
-    /// A client with a lease; this part sends nothing.
+    /// A client with a lease. The lock is held for the client, and the lease itself sends nothing.
     Client,
 }
 
@@ -26,11 +26,12 @@ pub enum HolderKind {
 #[derive(Debug, Default)]
 struct KeyRequestCounts {
     requests: usize,
-    /// Leases take no capacity from requests; they have a bound of their own, for all keys together.
+    /// The number of leases. They take no capacity from waiting requests; they have a bound of their
+    /// own, for all keys together.
     leases: usize,
 }
 
-/// How many requests of this gateway a key may have.
+/// The number of requests of this gateway that a key may have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyCapacityLimits {
     /// Requests that hold the key at once.
@@ -46,7 +47,7 @@ const SHARDS: usize = 16;
 pub(crate) struct KeyRequestLimitError;
 
 impl KeyRequestLimiter {
-    /// Takes a slot, which is released on drop. A lease always gets one.
+    /// Takes a slot, which is released on drop. A lease always gets a slot.
     pub(crate) fn take_slot(
         self: &Arc<Self>,
         key: &ResourceKey,
@@ -58,7 +59,7 @@ impl KeyRequestLimiter {
         match of {
             HolderKind::Client => count.leases += 1,
             HolderKind::Request => {
-                // Leases may hold the key, and then only the waiting capacity is left for requests.
+                // Leases may hold the key, and then only the capacity for waiting is left for requests.
                 let holding = count.leases.min(capacity.hold);
                 let most = capacity.wait.saturating_add(capacity.hold - holding);
                 if count.requests >= most {
@@ -118,7 +119,7 @@ mod tests {
         KeyTemplate::parse("a").expect("a literal").expand(&()).expect("short")
     }
 
-    /// How many requests are admitted beside so many leases.
+    /// The number of requests that are admitted beside so many leases.
     fn count_requests_beside(leases: usize, capacity: KeyCapacityLimits) -> usize {
         let occupancy = Arc::<KeyRequestLimiter>::default();
         let key = key();
@@ -131,7 +132,8 @@ mod tests {
         placed
     }
 
-    /// Leases that wait take no capacity from requests; a lease that holds takes one place of a holder.
+    /// Leases that wait take no capacity from requests; a lease that holds takes the place of one
+    /// holder.
     #[test]
     fn waiting_leases_use_no_request_capacity() {
         let capacity = KeyCapacityLimits { hold: 1, wait: 3 };

@@ -1,4 +1,5 @@
-//! The queue of a key, shared by all workers. A worker grants a free cached key here without any other thread.
+//! The queue of a key, shared by all workers. If a cached key is free, a worker grants it here, without any other
+//! thread.
 
 mod forwarding;
 mod remote_position;
@@ -42,7 +43,7 @@ pub(crate) struct KeySlot {
     /// The site of its lock.
     pub site: LockLocation,
     queue: Mutex<KeySlotState>,
-    /// Wakes the task of the key to check its state again.
+    /// Wakes the task of the key, so that it checks the state again.
     look: Notify,
     clock: SharedClock,
 }
@@ -52,10 +53,11 @@ struct KeySlotState {
     queue: LockQueue<LocalWaiter, LockGrant>,
     /// The route of the request that was started last, for operators.
     route: Option<Arc<str>>,
-    /// Whether the slot was taken out of the table. A caller that still has it must then query the table again.
+    /// Whether the slot was taken out of the table. A caller that still has this slot must then look up the key in the
+    /// table again.
     removed: bool,
     standing: ZkQueuePosition,
-    /// Counts how often all held and waiting lock nodes became too old to be used.
+    /// Counts the reloads after which both a held and a waiting lock node are too old to be used.
     outdated: u64,
 }
 
@@ -86,14 +88,15 @@ pub(super) struct FirstWaitingRequest {
     pub(super) mode: LockMode,
     rules: CachedHoldLimits,
     pub(super) delay: Option<Duration>,
-    /// The count at the beginning of the attempt. If it has grown since, the node is too old to be used.
+    /// The value of `KeySlotState::outdated` at the beginning of the attempt. If it has grown by the grant, the node is
+    /// too old to be used.
     outdated: u64,
 }
 
 /// The immediate result of a request for a key.
 pub(crate) enum EnterLocalQueueOutcome {
     Started(GrantGuard),
-    /// It waits for the answer. `attend`: a task has to be started for the key.
+    /// The request waits for the answer. `attend`: a task has to be started for the key.
     Waiting {
         answer: oneshot::Receiver<LockReply>,
         place: QueuedRequestGuard,
@@ -101,13 +104,13 @@ pub(crate) enum EnterLocalQueueOutcome {
     },
     QueueFull,
     Busy,
-    /// It may wait only at the holder of the key, and this gateway is not the holder.
+    /// The request may wait only at the holder of the key, and this gateway is not the holder.
     NotHolder,
 }
 
 impl KeySlotState {
-    /// Records that a request waits that may be forwarded. True if the task that waits for the lock has to look up the
-    /// route now.
+    /// Records that a request waits that may be forwarded. Returns whether the task that waits for the lock has to look
+    /// up the route now.
     fn request_holder_lookup(&mut self, now: BootInstant) -> bool {
         self.queue.credentials().is_none() && self.standing.request_holder_lookup(now)
     }
@@ -133,7 +136,7 @@ pub(super) struct KeySlotSnapshot<'a> {
     pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (LockMode, BootInstant, &'a Arc<str>)>,
     /// Whether a remote holder was ahead at the last check.
     pub(super) elsewhere: bool,
-    /// What is left of a delay.
+    /// The rest of a handover delay.
     pub(super) rest: Option<Duration>,
 }
 
@@ -183,7 +186,7 @@ impl KeySlot {
                 EnterLocalQueueOutcome::Started(self.grant_guard(started))
             }
             (QueueArrivalOutcome::Wait { attend }, Some(answer)) => {
-                // While the key is held here, no request is forwarded, so no lookup is needed.
+                // While the key is held here, no request is forwarded, so no route is looked up.
                 let asks = waits == WaitGateway::Anywhere && entry.request_holder_lookup(now);
                 if asks || entry.queue.needs_task_wakeup(now) {
                     self.look.notify_one();
@@ -200,9 +203,9 @@ impl KeySlot {
         }
     }
 
-    /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while this
-    /// gateway gets the lock with no contender ahead: the other gateway may read the lock node before this one has seen
-    /// that it holds.
+    /// Whether a request from another gateway may wait here. It may while an open exclusive tenure is held, and also
+    /// while this gateway gets the lock with no contender ahead: the other gateway may read the lock node before this
+    /// gateway has seen that the node holds.
     fn accepts_forwarded(&self, entry: &KeySlotState, now: BootInstant) -> bool {
         match entry.queue.held_lock() {
             Some(held) => {
@@ -218,7 +221,7 @@ impl KeySlot {
 
     // ---- for operators
 
-    /// Shows the state of the key. It is locked meanwhile, so `look` has to be quick.
+    /// Shows the state of the key. The key is locked during the call, so `look` has to be quick.
     pub(super) fn with_snapshot<R>(&self, look: impl FnOnce(KeySlotSnapshot<'_>) -> R) -> R {
         let entry = self.lock_state();
         let waiting =
@@ -247,7 +250,8 @@ impl KeySlot {
                 return;
             };
             entry.set_policy_route(&caller.route);
-            // Answered outside of the mutex, because a caller that has just gone releases its tenure in here.
+            // The answer is sent after the mutex is released: if the caller has just gone, its tenure is dropped here,
+            // and that takes the mutex.
             drop(entry);
             caller.answer.send(Ok(self.grant_guard(started))).ok();
         }
@@ -295,8 +299,8 @@ impl MultiRequestLock for KeySlot {
     }
 }
 
-/// The queue position of one waiting request, which leaves the queue on drop. A tenure that was granted at the same
-/// moment is released when the answer is dropped.
+/// The place of one waiting request, which leaves the queue on drop. If a tenure was granted at the same moment, it is
+/// released when the answer is dropped.
 pub(crate) struct QueuedRequestGuard {
     slot: Arc<KeySlot>,
 }

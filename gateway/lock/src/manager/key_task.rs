@@ -48,7 +48,7 @@ pub(crate) async fn run_key_task<L: ZkClient>(
     }
 }
 
-/// The lock nodes of a key's task.
+/// The lock nodes that the task of a key has.
 struct OwnLockNodes<L: ZkClient> {
     /// The node of the slot's tenure, or of the tenure that has just ended.
     held: RefCell<Option<Rc<LockAttempt<L>>>>,
@@ -67,19 +67,19 @@ impl<L: ZkClient> OwnLockNodes<L> {
         self.held.borrow().clone()
     }
 
-    /// Registers an attempt; call this before it sends anything.
+    /// Registers an attempt; call this before the attempt sends anything.
     fn register_waiting_attempt(&self, attempt: LockAttempt<L>) -> Rc<LockAttempt<L>> {
         let attempt = Rc::new(attempt);
         self.asked.replace(Some(attempt.clone()));
         attempt
     }
 
-    /// The waiting attempt is granted, and the former one is cleared.
+    /// Records that the waiting attempt was granted, and forgets the former one, whose node is gone.
     fn promote_waiting_attempt(&self) {
         self.held.replace(self.asked.take());
     }
 
-    /// Returns when no node is left, or the session is over.
+    /// Removes the nodes. Returns when no node is left, or when the session is over.
     async fn remove_key_nodes(&self) {
         for place in [&self.asked, &self.held] {
             let attempt = place.borrow().clone();
@@ -91,7 +91,7 @@ impl<L: ZkClient> OwnLockNodes<L> {
     }
 }
 
-/// After a panic: refuses the waiting requests, and keeps the lock until nothing is in flight under it.
+/// Handles a panic: refuses the waiting requests, and keeps the lock until nothing is in flight under it.
 async fn refuse_after_panic<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &OwnLockNodes<L>) {
     slot.close_and_refuse_waiting(&GrantError::Service(FAILED.into()));
     if let Some(held) = nodes.held_attempt() {
@@ -106,7 +106,7 @@ async fn serve_key<L: ZkClient>(
     current: &Rc<CurrentSession<L>>,
     nodes: &OwnLockNodes<L>,
 ) {
-    // How often the queue position was lost since the last grant.
+    // The number of times that the queue position was lost since the last grant.
     let mut lost = 0_u32;
     loop {
         let Some(wanted) = slot.first_waiting_request() else {
@@ -138,8 +138,8 @@ async fn serve_key<L: ZkClient>(
 }
 
 /// Lets other tasks run before the next attempt. After the end of a session the client library fails every request at
-/// once, so this loop would never yield, and the task that keeps the session would not notice the end. The first loss
-/// may be a removed node, so the first retry has no delay.
+/// once: without this the loop would never yield, and the task that keeps the session would not notice the end. The
+/// first loss may be a removed node, so the first retry has no delay.
 async fn yield_or_pause(lost: u32) {
     match lost {
         0 | 1 => tokio::task::yield_now().await,
@@ -147,7 +147,7 @@ async fn yield_or_pause(lost: u32) {
     }
 }
 
-/// The current session, once there is one; `None` when no request wants the key any more.
+/// Waits for a session, and returns it; `None` when no request wants the key any more.
 async fn wait_for_session<L: ZkClient>(
     slot: &KeySlot,
     current: &CurrentSession<L>,
@@ -167,8 +167,8 @@ async fn wait_for_session<L: ZkClient>(
     }
 }
 
-/// Acquires the lock. If an own node has to be released, the same transaction removes it and creates the new one, so
-/// that yielding and queueing again cost one write. Without a grant no node is left.
+/// Acquires the lock. If this gateway's former node has to be released, the same transaction removes it and creates
+/// the new one, so that yielding and queueing again cost one write. Without a grant no node is left.
 async fn acquire<L: ZkClient>(
     slot: &Arc<KeySlot>,
     table: &Arc<KeySlotTable>,
@@ -178,7 +178,7 @@ async fn acquire<L: ZkClient>(
 ) -> Result<(Rc<LockAttempt<L>>, LockGrant), GrantError> {
     let old = match nodes.held_attempt() {
         Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
-            // These nodes belong to a session that is over.
+            // The former node belongs to a session that is over.
             nodes.remove_key_nodes().await;
             None
         }
@@ -216,7 +216,7 @@ async fn acquire<L: ZkClient>(
     }
 }
 
-/// The local requests of a key are, together, one caller of its attempt.
+/// The waiting local requests of a key. Together they are one caller of its attempt.
 struct LocalWaiters {
     slot: Arc<KeySlot>,
     table: Arc<KeySlotTable>,
@@ -248,7 +248,7 @@ impl LockAttemptObserver for LocalWaiters {
     fn on_holder_route(&mut self, route: Option<HolderRoute>) -> Result<(), LockAttemptError> {
         match route.filter(|route| !self.table.is_unreachable(route)) {
             Some(route) => {
-                // Cached first, so that a request that comes now is forwarded without waiting here.
+                // The route is cached first, so that a request that comes now is forwarded without waiting here.
                 self.table.record_holder(&self.slot.key, &route);
                 self.slot.forward_waiting(&route)
             }
@@ -261,14 +261,14 @@ impl LockAttemptObserver for LocalWaiters {
     }
 }
 
-/// Keeps the tenure until it is due to end and nothing is in flight under it. At the return the slot has no tenure any
+/// Keeps the tenure until it is due to end and nothing is in flight under it. On return the slot has no tenure any
 /// more.
 async fn hold_until_due<L: ZkClient>(
     slot: &Arc<KeySlot>,
     live: &Rc<ActiveSession<L>>,
     attempt: &LockAttempt<L>,
 ) {
-    // The watch is set while requests already run under the grant, so that none waits for it.
+    // The watch is set while requests already run under the grant, so that no request waits for it.
     let mut contention = std::pin::pin!(watch_for_contention(slot, attempt));
     let mut watching = true;
     let mut over = false;
@@ -300,7 +300,8 @@ async fn hold_until_due<L: ZkClient>(
     }
 }
 
-/// Reports to the slot when a remote contender waits, or when the own node is gone; after the latter it returns.
+/// Reports to the slot when a remote contender waits, or when the lock node of this gateway is gone; after the latter
+/// it returns.
 async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAttempt<L>) {
     let candidate = &attempt.candidate;
     loop {
@@ -313,7 +314,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
                 },
                 Err(ZkError::NoNode) => return handle_node_removed(slot),
                 Err(ZkError::SessionEnded) => return,
-                // The server refuses the watch now. Until it is set, contenders and the loss of the node go unseen.
+                // The server refused the watch. Until it is set, contenders and the loss of the node go unseen.
                 Err(fault) => {
                     debug!(%fault, key = key_redaction::redact_key(&slot.key), "contention is not watched");
                     sleep(REFUSED_PAUSE).await;
@@ -343,7 +344,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
 }
 
 fn handle_node_removed(slot: &Arc<KeySlot>) {
-    // Before the log line, so that a request made after it gets a new tenure.
+    // The node is marked before the log line, so that a request that is made after the line gets a new tenure.
     slot.mark_node_removed();
     warn!(key = key_redaction::redact_key(&slot.key), "lock node removed by somebody else");
 }
@@ -359,8 +360,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Bytes that an idle cached key takes, without its name and the client library's part of its watch. Failpoints
-    /// take some.
+    /// An idle cached key takes few bytes, apart from its name and the client library's part of its watch. The bounds
+    /// allow for failpoints.
     #[test]
     fn idle_cached_key_is_small() {
         type RealClient = InstrumentedZk<ZkSession>;

@@ -1,8 +1,8 @@
 //! The lock of a client's lease. Requests under the lease take turns, each with a larger dispatch number.
 //!
 //! The client's hold is the first part of the tenure, with dispatch number 1, and never sends anything. Each request
-//! under the lease is a part of its own. So the node stays until the client has released the lock *and* all its
-//! requests are over.
+//! under the lease is a further part. So the node stays until the client has released the lock *and* all its requests
+//! are over.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,9 +17,9 @@ use super::{call_chain::NestedCallbackError, grant_guard::GrantGuard, uncached_l
 #[derive(Debug)]
 pub struct LeasedLock {
     lock: Arc<UncachedLock>,
-    /// The client's own part; `None` once the lock was released.
+    /// The part of the client; `None` once the lock was released.
     held: Mutex<Option<GrantGuard>>,
-    /// The holder of this permit is next: first come, first served.
+    /// Orders exclusive requests: the one that has this semaphore's permit is next, first come, first served.
     turn: Semaphore,
     token: FencingToken,
     permit: Option<PermitIndex>,
@@ -41,7 +41,7 @@ impl LeasedLock {
         self.token
     }
 
-    /// The permit that it holds; see [`GrantGuard::permit`].
+    /// The permit that the lease holds; see [`GrantGuard::permit`].
     pub fn permit(&self) -> Option<PermitIndex> {
         self.permit
     }
@@ -61,31 +61,32 @@ impl LeasedLock {
         self.validity.is_valid_at(now)
     }
 
-    /// The session deadline as of now. Until then no other process can hold, whatever happens to this process.
+    /// The session deadline as of now. Until then no other process can hold the lock, whatever happens to this process.
     pub fn session_expires_at(&self) -> BootInstant {
         self.validity.valid_until()
     }
 
-    /// Whether it is lost for good: the session is over, or a lock node was removed by another client.
+    /// Whether the lock is lost for good: the session is over, or a lock node was removed by another client.
     pub fn is_lost(&self) -> bool {
         self.validity.is_lock_validity_lost()
     }
 
-    /// Whether nothing more is sent under it, because an outcome is unknown or a newer holder was seen.
+    /// Whether nothing more is sent under the lease, because an outcome is unknown or a newer holder was seen.
     pub fn is_grant_retired(&self) -> bool {
         self.lock.is_grant_retired()
     }
 
-    /// Requests that are at work under it.
+    /// The number of requests that are at work under the lease.
     pub fn active_request_count(&self) -> usize {
         self.lock.active_request_count()
     }
 
-    /// The tenure of one request under the lease, and the mode in which the lease holds. An exclusive request waits for
-    /// its turn.
+    /// Starts one request under the lease. Returns its tenure, and the mode in which the lease holds. An exclusive
+    /// request waits for its turn.
     ///
     /// # Errors
-    /// [`NestedCallbackError::Closed`], [`NestedCallbackError::Unproven`], and [`NestedCallbackError::Upgrade`] if the lease is shared.
+    /// Returns [`NestedCallbackError::Closed`], [`NestedCallbackError::Unproven`], or [`NestedCallbackError::Upgrade`]
+    /// if the lease is shared.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
@@ -93,14 +94,14 @@ impl LeasedLock {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
             match self.lock.start_request(mode) {
-                // `Notify` stores a notification that comes between the check and the wait.
+                // `Notify` stores a notification that comes between the check and the wait, so none is missed.
                 Err(NestedCallbackError::NotInnermost) => self.lock.stirred.notified().await,
                 done => return done,
             }
         }
     }
 
-    /// Closes the lease: no request under it is started, or sent for the first time. The lock is still held.
+    /// Closes the lease: no request under it is started, or sent for the first time. The lock itself is still held.
     pub fn stop_new_requests(&self) {
         self.lock.stop_new_requests();
     }
@@ -108,7 +109,7 @@ impl LeasedLock {
     /// Releases the client's part. The nodes are removed when all requests under the lease are over.
     pub fn release_when_idle(&self) {
         self.stop_new_requests();
-        // Dropped outside of the mutex, because the drop wakes others.
+        // The guard is dropped after the mutex is released, because the drop wakes other tasks.
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(held);
     }

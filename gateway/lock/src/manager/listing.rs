@@ -14,17 +14,17 @@ use super::{
     uncached_registry::UncachedLockEntry,
 };
 
-/// One key that requests of this gateway hold or want.
+/// One key that requests of this gateway hold or wait for.
 #[derive(Debug, Clone)]
 pub struct ListedLock {
     pub key: ResourceKey,
-    /// One tenure, or several that share the key.
+    /// The tenures of this gateway: one, or several that share the key.
     pub held: Vec<HeldLockInfo>,
-    /// The waiting requests in their order; only the first of very many.
+    /// The waiting requests in their order; if there are very many, only the first of them.
     pub line: Vec<WaiterInfo>,
     pub waiting: usize,
     pub why: Option<WaitReason>,
-    /// The rest of a delay, after a holder that left without recording that its requests are over.
+    /// The rest of a delay that runs because the last holder left without recording that its requests are over.
     pub rest: Option<Duration>,
 }
 
@@ -39,9 +39,10 @@ pub struct HeldLockInfo {
     pub keeping: NodeCachingMode,
     pub since: Duration,
     pub in_flight: u32,
-    /// Whether a contender waits that cannot hold together with it.
+    /// Whether a contender waits that cannot hold together with this tenure.
     pub contended: bool,
-    /// Whether it may write: its session deadline has not passed, and its node was not removed by another client.
+    /// Whether requests may write under it: its session deadline has not passed, and its node was not removed by
+    /// another client.
     pub proven: bool,
     /// Whether it is closed, so that nothing more is started under it.
     pub ending: bool,
@@ -49,12 +50,12 @@ pub struct HeldLockInfo {
     pub nodes: Arc<[String]>,
 }
 
-/// How long the lock node is kept.
+/// Whether the lock node is kept after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeCachingMode {
-    /// For the next requests, too.
+    /// The node is kept for the next requests, too.
     Cached,
-    /// For one request.
+    /// The node is for one request only.
     Strict,
 }
 
@@ -66,34 +67,34 @@ pub struct WaiterInfo {
     pub since: Duration,
 }
 
-/// Why a request waits, from the state of this gateway alone.
+/// The reason for which a request waits, from the state of this gateway alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitReason {
     /// Requests of this gateway are at work under the key.
     HeldHere,
     /// This gateway holds the lock and nothing runs; it is being handed over, or its session deadline has passed.
     HandingOver,
-    /// There is no holder, but requests of the last one may not be over.
+    /// There is no holder, but requests of the last holder may not be over.
     Delay,
-    /// A remote holder was ahead.
+    /// At the last check, a remote holder was ahead.
     HeldElsewhere,
     /// ZooKeeper has not answered yet.
     Asking,
 }
 
-/// Waiters of one key that are shown.
+/// The most waiting requests of one key that are shown.
 const MAX_WAITERS: usize = 20;
 
 /// Some of the locks of a gateway.
 #[derive(Debug, Clone)]
 pub struct LockListing {
     pub locks: Vec<ListedLock>,
-    /// Whether there are more after the last one.
+    /// Whether there are more locks after the last one of the listing.
     pub more: bool,
     /// Held keys, including those that are not shown.
     pub held: usize,
     pub waiting: usize,
-    /// Keys that requests wait for.
+    /// The number of keys that requests wait for.
     pub wanted: usize,
 }
 
@@ -112,12 +113,13 @@ pub struct LockListFilter<'a> {
 pub enum LockListOrder {
     #[default]
     Key,
-    /// First the locks that requests wait for, then locks in use; in each group the longest first.
+    /// First the locks that requests wait for, then the locks in use; in each group those that wait, or are held,
+    /// the longest come first.
     Interest,
 }
 
 impl LockManager {
-    /// The first of the selected locks.
+    /// Lists the first of the selected locks.
     pub fn list_locks(&self, select: LockListFilter<'_>) -> LockListing {
         let by_key = LockListFilter { limit: usize::MAX, ..select };
         match select.order {
@@ -146,7 +148,7 @@ impl LockManager {
         }
     }
 
-    /// One key; `None` when no request of this gateway holds or wants it.
+    /// The lock of one key; `None` when no request of this gateway holds it or waits for it.
     pub fn lock_info(&self, key: &ResourceKey) -> Option<ListedLock> {
         let requests: Vec<_> = self
             .uncached_registry
@@ -287,7 +289,8 @@ impl ListedLock {
     }
 }
 
-/// A tenure that has not dispatched anything is identified by the token of its first dispatch.
+/// The token of the last dispatch. A tenure that has not dispatched anything is identified by the token of its first
+/// dispatch.
 fn tenure_token(grant: &LockGrant, dispatched: u32) -> Option<FencingToken> {
     FencingToken::new(grant.epoch, grant.sequence, dispatched.max(1)).ok()
 }

@@ -41,11 +41,11 @@ use crate::manager::{key_slot::table::KeySlotTable, lock_request::WaitGateway};
 /// Requests locks from any thread. Cheap to clone.
 #[derive(Clone)]
 pub struct LockManager {
-    /// One per session; keys are spread over them.
+    /// The handles of the sessions; keys are spread over them.
     pub(super) session_handles: Arc<[SessionHandle]>,
     pub(super) table: Arc<KeySlotTable>,
     key_capacity: Arc<KeyRequestLimiter>,
-    /// Requests with a lock node of their own.
+    /// The requests with a lock node of their own.
     pub(super) uncached_registry: Arc<UncachedLockRegistry>,
     pub(super) member_names: Arc<MemberCache>,
     pub(super) clock: SharedClock,
@@ -57,7 +57,7 @@ pub(super) struct SessionHandle {
     pub(super) view: watch::Receiver<SessionState>,
 }
 
-/// A lock manager, and the workers of its `sessions`, to be run on the session's thread.
+/// A lock manager, and one worker for each of its `sessions`, to be run on the session's thread.
 pub fn create_lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
     let table = Arc::new(KeySlotTable::new(clock.clone()));
     let index = Arc::<OperationIndex>::default();
@@ -92,13 +92,13 @@ impl LockManager {
             (LockReusePolicy::Cached(rules), [key]) if request.permit_count().is_none() => {
                 self.acquire_cached(key, rules, request).await
             }
-            // Peers forward requests here only for a cached key, and this request is for none.
+            // Peers forward requests here only for a single cached key, and this request is for none.
             _ if request.waits == WaitGateway::AtHolder => Err(AcquireError::NotHolder),
             _ => self.acquire_uncached(request).await,
         }
     }
 
-    /// The tenure of a key that is held here, free, and valid; needs no wait and no other thread.
+    /// Starts a request under a key that is held here, free, and valid; needs no wait and no other thread.
     pub fn try_acquire(&self, request: LockRequest<'_>) -> Option<GrantGuard> {
         match (request.hold, request.keys) {
             (LockReusePolicy::Cached(_), [key]) if request.permit_count().is_none() => {
@@ -108,7 +108,7 @@ impl LockManager {
         }
     }
 
-    /// Ends all cached tenures, those held and those waited for; call it when the key of a resource may change. Between
+    /// Ends all cached tenures, those held and those waited for. Call it when the key of a resource may change: between
     /// two uses of a cached tenure its resource might be used under another key, with larger tokens.
     pub fn close_all_tenures(&self) {
         self.table.close_all_tenures();
@@ -129,7 +129,7 @@ impl LockManager {
         self.table.mark_unreachable(route);
     }
 
-    /// Sessions of peers that have ended.
+    /// The sessions of peers that were seen to end.
     pub fn ended_sessions(&self) -> &EndedPeerSessions {
         &self.table.ended_sessions
     }
@@ -157,14 +157,15 @@ impl LockManager {
         let mut unlike = PermitCountRetry::new(request);
         let mut view = session.view.clone();
         loop {
-            // Checked before a slot is made, because without a session no task works for a key.
+            // The session is checked before a slot is made, because without a session no task works for a key.
             self.check_session(&view.borrow())?;
             let (place, answer, attend) = match self.table.enter_queue(key, &request.site_of_key(0), wants) {
                 EnterLocalQueueOutcome::Started(tenure) => return Ok(tenure),
                 EnterLocalQueueOutcome::QueueFull => return Err(AcquireError::QueueFull),
                 EnterLocalQueueOutcome::Busy => return Err(AcquireError::Locked),
                 EnterLocalQueueOutcome::NotHolder => return Err(AcquireError::NotHolder),
-                // The order matters: the queue guard is dropped last, when no caller waits for the answer any more.
+                // The order matters: the queue guard is dropped last, so that the answer is already closed when the
+                // guard looks for callers that have gone.
                 EnterLocalQueueOutcome::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
@@ -174,7 +175,8 @@ impl LockManager {
             drop(place);
             match answered {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
-                // The gateway that forwarded the request here finds the next holder by itself.
+                // The gateway that forwarded the request here finds the next holder by itself, so the request does not
+                // wait here.
                 Some(Ok(Err(GrantError::Lost))) if waits == WaitGateway::AtHolder => {
                     return Err(AcquireError::NotHolder);
                 }
@@ -196,8 +198,8 @@ impl LockManager {
         }
     }
 
-    /// Acquires the lock of all keys of `request` for a client's lease, under which requests can then run. A lease always
-    /// has lock nodes of its own. `ahead` reports meanwhile what it waits for.
+    /// Acquires the lock of all keys of `request` for a client's lease, under which requests can then run. A lease
+    /// always has lock nodes of its own. During the call `ahead` shows the reasons for the wait.
     ///
     /// # Cancellation
     /// The same as for [`LockManager::acquire`].
@@ -290,7 +292,7 @@ impl LockManager {
         self.session_handles.iter().all(|session| session.view.borrow().is_ready(&self.clock))
     }
 
-    /// The state of a session that is not ready, if there is one; else of any session.
+    /// The state of a session that is not ready, if there is one; else of the first session.
     pub fn session_state(&self) -> SessionState {
         let ready = |session: &&SessionHandle| !session.view.borrow().is_ready(&self.clock);
         let session = self
@@ -302,7 +304,7 @@ impl LockManager {
         session.view.borrow().clone()
     }
 
-    /// Keys that requests of this gateway want or hold.
+    /// The number of keys that requests of this gateway want or hold.
     pub fn key_count(&self) -> usize {
         self.table.key_count() + self.key_capacity.key_count()
     }
@@ -311,13 +313,14 @@ impl LockManager {
         &self.session_handles[usize::from(key.lock_shard()) % self.session_handles.len()]
     }
 
-    /// Waits until there is a session for this key. A process that was frozen resumes before its next session is made.
+    /// Waits until there is a session for this key. A process that was frozen needs this: it resumes before its next
+    /// session is made.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub async fn wait_for_session(&self, key: &ResourceKey, patience: Duration) {
         let mut view = self.session_handle(key).view.clone();
-        // If no session comes in time, the next call returns the error.
+        // If no session comes in time, the next request returns the error, so this result is dropped.
         drop(timeout(patience, view.wait_for(|view| self.check_session(view).is_ok())).await);
     }
 
@@ -335,7 +338,7 @@ impl LockManager {
         }
     }
 
-    /// A waiter whose session ended queues again under the next one, if that comes in time.
+    /// Waits for the next session after the one of a waiter has ended, so that the waiter can queue again under it.
     async fn wait_next_session(
         &self,
         view: &mut watch::Receiver<SessionState>,
@@ -343,7 +346,7 @@ impl LockManager {
     ) -> Result<(), AcquireError> {
         let state = view.wait_for(|view| match view {
             SessionState::Active { deadline: session_deadline, .. } => !session_deadline.is_revoked(),
-            // Only an operator can resolve that.
+            // Only an operator can resolve a rollback, so the wait ends.
             SessionState::RolledBack(_) => true,
             SessionState::NoSession(_) | SessionState::NotInitialised(_) => false,
         });
@@ -377,7 +380,8 @@ async fn request_uncached(
     answer.await.unwrap_or_else(|_| Err(gone()))
 }
 
-/// The error at the end of a wait: because of another holder (`taken`), a delay (`rest` of it is left), or ZooKeeper.
+/// The error at the end of a wait: because of another holder (`taken`), a delay (of which `rest` is left), or
+/// ZooKeeper.
 fn timeout_error(view: &watch::Receiver<SessionState>, taken: bool, rest: Option<Duration>) -> AcquireError {
     match &*view.borrow() {
         SessionState::NoSession(reason) => AcquireError::Service(reason.to_string()),

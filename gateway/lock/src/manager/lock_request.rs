@@ -1,4 +1,4 @@
-//! A request to the lock manager: the keys, the mode, how long to wait, and what it has waited for so far.
+//! A request to the lock manager: the keys, the mode, how long to wait, and the reasons for the wait so far.
 
 use std::{
     sync::{
@@ -21,21 +21,21 @@ use super::key_capacity::KeyCapacityLimits;
 /// A lock request.
 #[derive(Debug, Clone, Copy)]
 pub struct LockRequest<'a> {
-    /// Sorted, without doubles, at least one.
+    /// The keys of the request: sorted, without duplicates, at least one.
     pub keys: &'a [ResourceKey],
-    /// The lock site of each key, in their order; empty if all are native.
+    /// The lock site of each key, in the order of the keys; empty if all are native.
     pub sites: &'a [LockLocation],
     pub mode: LockMode,
     pub hold: LockReusePolicy,
-    /// How long to wait for another holder. Zero: take the lock only if it is free now.
+    /// The time to wait for another holder. Zero: take the lock only if it is free now.
     pub wait: Duration,
-    /// Requests of this gateway that may wait behind the holder.
+    /// The number of requests of this gateway that may wait behind the holder.
     pub queue: usize,
-    /// Where it waits; used only for a single cached key.
+    /// The gateway at which the request may wait; used only for a single cached key.
     pub waits: WaitGateway,
-    /// For keys whose upstream does not compare tokens: how long a request may go on after its holder is gone. If the
-    /// last holder left without recording that its requests are over, the next one waits this long. All requests for a
-    /// key must have the same delay.
+    /// For keys whose upstream does not compare tokens: the time for which a request may go on after its holder is
+    /// gone. If the last holder left without recording that its requests are over, the next holder waits this long. All
+    /// requests for a key must have the same delay.
     pub delay: Option<Duration>,
     /// The route of the request, shown to operators.
     pub route: &'a Arc<str>,
@@ -46,12 +46,12 @@ impl LockRequest<'_> {
         self.sites.get(key).cloned().unwrap_or_default()
     }
 
-    /// The permit count, if it requests a permit. Permits are never cached.
+    /// The permit count, if the request is for a permit. Permits are never cached.
     pub(super) fn permit_count(&self) -> Option<PermitCount> {
         self.sites.iter().find_map(LockLocation::permits)
     }
 
-    /// Requests of this gateway that may hold each key, and wait for it.
+    /// The numbers of requests of this gateway that may hold each key, and that may wait for it.
     pub(super) fn capacity(&self) -> KeyCapacityLimits {
         let hold = self.permit_count().map_or(1, |permits| usize::from(permits.count()));
         KeyCapacityLimits { hold, wait: self.queue }
@@ -62,14 +62,14 @@ impl LockRequest<'_> {
     }
 }
 
-/// Where a request may wait for a key.
+/// The gateway at which a request may wait for a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WaitGateway {
     #[default]
     Here,
-    /// Here, or at the gateway that holds the key: the request may be forwarded.
+    /// The request may wait here, or at the gateway that holds the key, to which it may be forwarded.
     Anywhere,
-    /// Only at the holder of the key: another gateway forwarded the request here.
+    /// The request may wait only if this gateway holds the key, because another gateway forwarded it here.
     AtHolder,
 }
 
@@ -89,11 +89,11 @@ const LAST: Duration = Duration::from_millis(200);
 
 impl PermitCountRetry {
     pub(super) fn new(request: LockRequest<'_>) -> Self {
-        // A request that does not wait for a holder does not wait for this either.
+        // A request that does not wait for a holder does not wait for a permit count either.
         Self { pause: if request.wait.is_zero() { LAST * 2 } else { FIRST } }
     }
 
-    /// Waits for the pause. True if the key may be requested again.
+    /// Waits for the pause. Returns whether the key may be requested again.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -107,20 +107,20 @@ impl PermitCountRetry {
     }
 }
 
-/// Written by the task of the lock node, and read by the request that waits.
+/// The reasons for the wait of one request. The task of the lock node writes them, and the waiting request reads them.
 #[derive(Debug, Default)]
 pub struct LockWaitProgress {
-    /// Whether another holder was ahead. A request whose wait ends is then refused as locked, otherwise because the
-    /// lock service is unavailable.
+    /// Whether another holder was ahead. If so, a request whose wait ends is refused as locked; otherwise it is refused
+    /// because the lock service is unavailable.
     holder: AtomicBool,
     /// Nanoseconds of [`BootInstant`] at which a delay is over; 0 for none.
     delay: AtomicU64,
-    /// Lock nodes that were ahead of the own one at the last check.
+    /// The number of lock nodes that were ahead of the request's own node at the last check.
     nodes: AtomicUsize,
 }
 
 impl LockWaitProgress {
-    /// Lock nodes ahead of the own one. Some may have gone since the last check.
+    /// The number of lock nodes ahead of the request's own node. Some may have gone since the last check.
     pub fn nodes_ahead(&self) -> usize {
         self.nodes.load(Ordering::Relaxed)
     }
@@ -141,7 +141,7 @@ impl LockWaitProgress {
         self.holder.load(Ordering::Relaxed) || self.delay.load(Ordering::Relaxed) > 0
     }
 
-    /// What is left of the delay; `None` if no delay was begun.
+    /// The rest of the handover delay; `None` if no delay was begun.
     pub(super) fn remaining_handover_delay(&self, now: BootInstant) -> Option<Duration> {
         match self.delay.load(Ordering::Relaxed) {
             0 => None,

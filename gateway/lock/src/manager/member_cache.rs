@@ -14,19 +14,19 @@ use tokio::{
 
 use crate::manager::admin_query::AdminQueryError;
 
-/// Shared by all workers.
+/// The names of the members, shared by all workers.
 #[derive(Debug, Default)]
 pub(super) struct MemberCache {
     names: Mutex<HashSet<String>>,
-    /// Lookups that do not find a name take turns, so one read serves all that came before it.
+    /// Lookups that do not find a name take turns, so one read serves all lookups that came before it.
     looks: Turn<MemberReadTimes>,
 }
 
 #[derive(Debug, Default)]
 struct MemberReadTimes {
-    /// When the last read began.
+    /// The time at which the last read began.
     last: Option<Instant>,
-    /// When the last successful read began.
+    /// The time at which the last successful read began.
     good: Option<Instant>,
 }
 
@@ -34,11 +34,11 @@ struct MemberReadTimes {
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 
 impl MemberCache {
-    /// Whether this is the name of a member. False only if no member had it at some time after the call; true also for
-    /// one that has gone since the last read. `look` reads all names.
+    /// Whether this is the name of a member. It is false only if no member had the name at some time after the call;
+    /// it is true also for a member that has gone since the last read. `look` reads all names.
     ///
     /// # Errors
-    /// Those of `look`.
+    /// Returns the errors of `look`.
     pub(super) async fn contains_or_reload(
         &self,
         member: &str,
@@ -75,7 +75,8 @@ impl MemberCache {
     }
 }
 
-/// As [`fencegate_zookeeper::session::paths::ZkPaths::member_name`] writes them, and a name of one node in any case.
+/// Whether a name has the form that [`fencegate_zookeeper::session::paths::ZkPaths::member_name`] writes, and names a
+/// single node.
 fn is_valid_member_name(member: &str) -> bool {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let in_form = |(gateway, session): (&str, &str)| {
@@ -118,7 +119,7 @@ mod tests {
             let made_up = (0..100).map(|one| ask(name(1000 * round + one)));
             assert!(!join_all(made_up).await.contains(&true));
         }
-        // The first lookup is served at once, and the others by the next read.
+        // The first lookup is served by a read at once, and the others by the next reads.
         assert!((1..=4).contains(&looks.get()), "{}", looks.get());
         assert!(begun.elapsed() >= MIN_READ_INTERVAL * (looks.get() - 1), "{:?}", begun.elapsed());
         let before = looks.get();

@@ -1,9 +1,9 @@
 //! Removes parents with a grant record whose keys are not used any more. They are persistent nodes, so no server
 //! removes them.
 //!
-//! A plain delete would not do. Another contender may be about to hold the key, and a delete by version may hit a
-//! parent that was created anew, because versions begin again. So the key is locked like any other: the cleanup queues,
-//! waits for the delay in the record, and removes the parent with its own lock node. Nothing is ever sent under that
+//! A plain delete is not safe. Another contender may be about to hold the key, and a delete by version may hit a parent
+//! that was created anew, because versions begin again. So the key is locked like any other: the cleanup queues, waits
+//! for the delay in the record, and removes the parent together with its own lock node. Nothing is ever sent under that
 //! lock.
 
 use std::{future::pending, rc::Rc};
@@ -33,14 +33,14 @@ use super::panic_guard::catch_panic;
 const BATCH: usize = 64;
 const FOLDERS: usize = 8;
 
-/// Where the last round ended: a folder, and a name in it.
+/// The place where the last round ended: a folder, and a name in it.
 #[derive(Debug, Default)]
 struct OrphanScanCursor {
     folder: String,
     name: String,
 }
 
-/// Does one round in each session timeout, until `stop`.
+/// Runs one round of the cleanup in each session timeout, until `stop`.
 pub(super) async fn run_grant_record_cleanup<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
     stop: CancellationToken,
@@ -101,8 +101,8 @@ async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Ve
     }
 }
 
-/// Locks the keys of all parents with a record and without children. All at once, because each may have to wait for a
-/// delay.
+/// Locks the keys of all parents with a record and without children. They are locked at the same time, because each may
+/// have to wait for a delay.
 async fn remove_idle_records<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
     let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
@@ -136,8 +136,8 @@ async fn remove_idle_record<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: Resou
     live.metrics.delays.record_idle_parent_check(granted);
 }
 
-/// An observer that leaves as soon as another contender is ahead. Contenders behind it lose nothing: its delay began
-/// earlier than theirs would.
+/// An observer that leaves as soon as another contender is ahead. The cleanup delays nobody behind it: its wait for the
+/// delay began earlier than the wait of a later contender would.
 struct NonWaitingLockObserver;
 
 impl LockAttemptObserver for NonWaitingLockObserver {

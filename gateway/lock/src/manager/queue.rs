@@ -1,5 +1,5 @@
-//! The queue of one key in one gateway: the requests that wait for it here, and its tenure. Pure: no clock of its own,
-//! no task, no ZooKeeper.
+//! The queue of one key in one gateway: the requests that wait for the key here, and the tenure. The code is pure: it
+//! has no clock of its own, no task and no ZooKeeper.
 //!
 //! A tenure outlives a request. The next local request is started under it with the next dispatch number and without a
 //! message to ZooKeeper. Remote contenders must not starve: as soon as one waits that cannot hold together with this
@@ -37,38 +37,38 @@ struct QueuedLockRequest<W> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedLockRequest<C> {
     pub credentials: C,
-    /// The number of its first dispatch.
+    /// The number of the request's first dispatch.
     pub number: u32,
 }
 
-/// The result of an arrival.
+/// The result of the arrival of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueueArrivalOutcome<C> {
     Start(GrantedLockRequest<C>),
-    /// It waits. `attend`: a task has to be started for the key.
+    /// The request waits. `attend`: a task has to be started for the key.
     Wait {
         attend: bool,
     },
-    /// It would have to wait, but the queue is full, or the request does not wait.
+    /// The queue is full, so the request cannot wait.
     Full,
     Busy,
 }
 
-/// How a request waits.
+/// The policy by which a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueJoinPolicy {
-    /// In the queue, behind at most this many requests.
+    /// The request waits in the queue, behind at most this many requests.
     QueueBehind(usize),
-    /// Only for ZooKeeper's reply, not for another holder.
+    /// The request waits only for ZooKeeper's reply, not for another holder.
     NoWait,
 }
 
 /// The next action of the key's task for the tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TenureDecision {
-    /// Check again when something changes, and after this long at the latest.
+    /// The task checks again when something changes, and after this time at the latest.
     Keep(Duration),
-    /// Release it: nothing is in flight under it.
+    /// The tenure is released; nothing is in flight under it.
     End,
 }
 
@@ -105,8 +105,8 @@ impl<W, C: Clone> LockQueue<W, C> {
         QueueArrivalOutcome::Wait { attend }
     }
 
-    /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
-    /// of the waiting requests will hold.
+    /// The number of requests that may wait, if `most` may wait behind the holder. While there is no holder it is one
+    /// more, because one of the waiting requests will hold.
     fn max_waiting(&self, most: usize) -> usize {
         if self.in_flight_count() == 0 { most.saturating_add(1) } else { most }
     }
@@ -139,7 +139,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         self.tenure = Some(HeldLock::new(credentials, mode, rules, reached, now));
     }
 
-    /// Starts the first waiting request, if it may start now. Call until `None`.
+    /// Starts the first waiting request, if it may start now. Call it until it returns `None`.
     pub(crate) fn start_next(
         &mut self,
         now: BootInstant,
@@ -171,7 +171,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     /// caller, and the caller waits for it.
     ///
     /// # Errors
-    /// It cannot run there, now or ever.
+    /// Returns an error if the callback cannot run inside that dispatch, now or ever.
     pub(crate) fn start_callback(
         &mut self,
         number: u32,
@@ -205,7 +205,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         }
     }
 
-    /// Records that the outcome of a request is unknown, and will stay so.
+    /// Records that the outcome of a request is unknown, and will stay unknown.
     pub(crate) fn mark_outcome_unknown(&mut self) {
         self.close(TenureEndCause::Retired);
         if let Some(tenure) = &mut self.tenure {
@@ -213,7 +213,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         }
     }
 
-    /// Closes the tenure if nothing uses it. True if it is closed.
+    /// Closes the tenure if nothing uses it. Returns whether the tenure is closed.
     pub(crate) fn evict(&mut self) -> bool {
         let idle = self.waiting.is_empty() && self.idle_since().is_some();
         if idle {
@@ -265,7 +265,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         }
         let idle = now.since(tenure.idle_since);
         if !self.waiting.is_empty() {
-            // Only the validity is missing, so check again soon.
+            // The requests wait only because the tenure is not valid now, so check again soon.
             return TenureDecision::Keep(MIN_CHECK_INTERVAL);
         }
         match tenure.rules.linger.checked_sub(idle) {
@@ -277,7 +277,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         }
     }
 
-    /// Whether the task of the key has to check now, and not at its next time.
+    /// Whether the task of the key has to check now, before the time of its next check.
     pub(crate) fn needs_task_wakeup(&self, now: BootInstant) -> bool {
         self.tenure.as_ref().is_some_and(|tenure| {
             let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
@@ -286,27 +286,27 @@ impl<W, C: Clone> LockQueue<W, C> {
         })
     }
 
-    /// Takes the tenure out, so that requests wait from now on. Returns the cause of its end, if there was one.
+    /// Takes the tenure out, so that requests wait from now on. Returns how the tenure ended, if there was one.
     pub(crate) fn take_idle_tenure(&mut self, now: BootInstant) -> Option<TenureEnd> {
         debug_assert!(self.in_flight_count() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
         Some(TenureEnd { cause: tenure.end_cause(now), dispatches: tenure.dispatched, known: tenure.known })
     }
 
-    /// Takes out the requests whose callers have gone. True if any is left.
+    /// Removes the waiting requests whose callers have gone. Returns whether any request is left.
     pub(crate) fn remove_gone(&mut self, gone: impl Fn(&W) -> bool) -> bool {
         self.waiting.retain(|waiting| !gone(&waiting.caller));
         !self.waiting.is_empty()
     }
 
-    /// Takes out the requests for which `leaves` is true.
+    /// Removes the waiting requests for which `leaves` is true, and returns their callers.
     pub(crate) fn remove_waiting_where(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
         let (leaving, staying) = self.waiting.drain(..).partition(|waiting| leaves(&waiting.caller));
         self.waiting = staying;
         VecDeque::into_iter(leaving).map(|waiting| waiting.caller).collect()
     }
 
-    /// The mode and the answer of the first waiting request.
+    /// The mode and the caller of the first waiting request.
     pub(crate) fn first_waiting(&self) -> Option<(LockMode, &W)> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
     }
@@ -337,12 +337,12 @@ impl<W, C: Clone> LockQueue<W, C> {
         self.tenure.as_ref().map(|tenure| &tenure.credentials)
     }
 
-    /// `None` while something is in flight or nothing is held.
+    /// The time since when the tenure is idle; `None` while something is in flight or nothing is held.
     pub(crate) fn idle_since(&self) -> Option<BootInstant> {
         self.tenure.as_ref().filter(|tenure| tenure.in_flight == 0).map(|tenure| tenure.idle_since)
     }
 
-    /// The waiting requests in their order: mode, arrival, and answer.
+    /// The waiting requests in their order: mode, arrival, and caller.
     pub(crate) fn waiting_requests(&self) -> impl ExactSizeIterator<Item = (LockMode, BootInstant, &W)> {
         self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
     }

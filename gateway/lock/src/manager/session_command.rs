@@ -9,11 +9,11 @@ use crate::manager::admin_query::SessionAdminCommand;
 
 /// The commands of workers to a session.
 pub(crate) enum SessionCommand {
-    /// The lock of one key or of several, for one request only.
+    /// A lock of one key or of several has to be acquired, for one request only.
     AcquireUncached(UncachedLockRequest),
-    /// A key that requests wait for and that has no task yet.
+    /// A task has to be started for a key that requests wait for.
     ServeKey(Arc<KeySlot>),
-    /// An operation that has to be recorded before it is sent.
+    /// An operation has to be recorded before it is sent.
     AdmitOperation(Box<OperationAdmissionRequest>),
     /// A query or a command of an operator.
     Query(SessionAdminCommand),

@@ -51,8 +51,8 @@ impl SessionWorker {
         Self { work, view, table, census }
     }
 
-    /// Serves and keeps the session until `stop`; then closes the session, and all its nodes are removed with it. Call
-    /// it on a current-thread runtime inside a `LocalSet`.
+    /// Serves commands and keeps the session until `stop`; then closes the session, and the server removes all its
+    /// nodes with it. Call it on a current-thread runtime inside a `LocalSet`.
     pub async fn run<C: ZkConnector>(
         self,
         connect: C,
@@ -65,7 +65,7 @@ impl SessionWorker {
         let turns = AdminQueryLimiter::default();
         let tasks = TaskTracker::new();
         let close = CancellationToken::new();
-        // The tasks of nodes that belong to one request or one client.
+        // The tasks of lock nodes that belong to one request or one client, and are not cached.
         let alone = TaskTracker::new();
         let chores = session_background_work(settings.clone(), census.clone(), table.ended_sessions.clone());
         drop(tasks.spawn_local(orphan_cleanup::run_grant_record_cleanup(current.clone(), stop.clone())));
@@ -104,11 +104,11 @@ impl SessionWorker {
                 }
             }
             match current.session() {
-                // No request or lease is left. Idle keys may be many, so their nodes go with the session, in one
-                // transaction.
+                // No request or lease is left, so the session is closed. Idle keys may be many, so their nodes are left
+                // to be removed with the session, in one transaction.
                 Some(live) if alone.is_empty() => live.registry.end_tenures_before_close(),
-                // A client holds a lease, so the session is not closed. The idle keys are released one by one, or they
-                // would wait for its timeout.
+                // A client holds a lease, so the session is not closed. The idle keys are released one by one;
+                // otherwise they would stay locked until the session times out.
                 Some(live) => live.registry.evict_idle_tenures(),
                 None => {}
             }
@@ -121,7 +121,7 @@ impl SessionWorker {
     }
 }
 
-/// How long the tasks of the keys may take to end after everything else has stopped.
+/// The longest time that the tasks of the keys may take to end after everything else has stopped.
 const SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The chores for [`fencegate_zookeeper::session::supervisor::supervise_session`], which itself depends neither on locks nor on operations.

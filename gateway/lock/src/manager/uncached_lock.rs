@@ -24,16 +24,16 @@ pub(super) struct UncachedLock {
     clock: SharedClock,
     of: HolderKind,
     state: Mutex<UncachedLockState>,
-    /// Notified whenever a part of it is over. At most one task waits for this: the next request under a lease.
+    /// Notified whenever a part of the lock is over. At most one task waits for this: the next request under a lease.
     pub(super) stirred: Notify,
 }
 
 #[derive(Debug)]
 struct UncachedLockState {
     chains: NestedRequestChains,
-    /// The client's lease is over, so nothing more is started under it.
+    /// Whether the client's lease is over, so that nothing more is started under the lock.
     closed: bool,
-    /// An outcome is unknown, so nothing more is started under it.
+    /// Whether an outcome is unknown, so that nothing more is started under the lock.
     retired: bool,
     /// Reports to the task of the node that nothing is in flight any more, and whether all outcomes are known.
     over: Option<oneshot::Sender<bool>>,
@@ -72,8 +72,8 @@ impl UncachedLock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a request under a lease. Exclusive ones run one after another: [`NestedCallbackError::NotInnermost`] means that
-    /// one runs now.
+    /// Starts a request under a lease. Exclusive requests run one after another: [`NestedCallbackError::NotInnermost`]
+    /// means that one runs now.
     pub(super) fn start_request(
         self: &Arc<Self>,
         mode: LockMode,
@@ -97,18 +97,18 @@ impl UncachedLock {
         Ok((GrantGuard::for_uncached(self.grant.clone(), first, self.clone()), self.mode))
     }
 
-    /// Closes the lock: nothing is started under it, or sent for the first time.
+    /// Closes the lock: no request is started under it, or sent for the first time.
     pub(super) fn stop_new_requests(&self) {
         self.lock_state().closed = true;
         self.stirred.notify_one();
     }
 
-    /// Requests at work under it, without the lease's own part.
+    /// The number of requests at work under the lock, without the lease's own part.
     pub(super) fn active_request_count(&self) -> usize {
         self.lock_state().chains.count_other_requests(FIRST)
     }
 
-    /// Whether an unknown outcome keeps it from starting anything more.
+    /// Whether an unknown outcome keeps the lock from starting anything more.
     pub(super) fn is_grant_retired(&self) -> bool {
         self.lock_state().retired
     }
@@ -164,11 +164,11 @@ impl MultiRequestLock for UncachedLock {
         let mut state = self.lock_state();
         state.retired |= !known;
         state.chains.end_request(first);
-        // The parts end in any order; the node is removed with the last one.
+        // The parts end in any order; the node is removed when the last one ends.
         if state.chains.is_empty()
             && let Some(over) = state.over.take()
         {
-            // This fails only after the session's thread has ended.
+            // Sending fails only after the session's thread has ended.
             over.send(!state.retired).ok();
         }
         drop(state);

@@ -17,7 +17,8 @@ use crate::manager::{
     lock_request::{LockRequest, LockWaitProgress},
 };
 
-/// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
+/// The requests, by their number of arrival. Each of them costs a quorum write, so the contention for one
+/// mutex is small beside that.
 #[derive(Debug, Default)]
 pub(crate) struct UncachedLockRegistry(Mutex<UncachedRegistryState>);
 
@@ -27,7 +28,7 @@ struct UncachedRegistryState {
     next: u64,
 }
 
-/// One request of the list.
+/// One request of the registry.
 #[derive(Debug)]
 pub(super) struct UncachedLockEntry {
     pub(super) keys: Vec<ResourceKey>,
@@ -35,23 +36,23 @@ pub(super) struct UncachedLockEntry {
     pub(super) route: Arc<str>,
     pub(super) asking: LockWaitInfo,
     pub(super) granted: OnceLock<(LockGrant, BootInstant)>,
-    /// The lock that it holds, for as long as a part of it is in flight.
+    /// The lock that the request holds, for as long as a part of the lock is in flight.
     lock: OnceLock<Weak<dyn MultiRequestLock>>,
     /// The number of the last dispatch.
     number: AtomicU32,
 }
 
-/// The start of the wait, and its reason.
+/// The start of the wait, and the reasons for it.
 #[derive(Debug)]
 pub(super) struct LockWaitInfo {
     pub(super) asked: BootInstant,
     pub(super) ahead: Arc<LockWaitProgress>,
 }
 
-/// The number of the first dispatch under a node.
+/// The number of the first dispatch under a lock node.
 pub(super) const FIRST: u32 = 1;
 
-/// The entry of one request, until this is dropped.
+/// Keeps the entry of one request in the registry until it is dropped.
 #[derive(Debug)]
 pub(crate) struct UncachedLockEntryGuard {
     roll: Arc<UncachedLockRegistry>,
@@ -86,7 +87,7 @@ impl UncachedLockRegistry {
         self.lock_entries().all.values().cloned().collect()
     }
 
-    /// The lock that holds exactly these keys with this token, of any dispatch.
+    /// Finds the lock that holds exactly these keys with this token, of any dispatch.
     pub(super) fn find_lock(
         &self,
         keys: &[ResourceKey],
@@ -119,12 +120,12 @@ impl UncachedLockEntryGuard {
         self.request.granted.get_or_init(|| (grant.clone(), now));
     }
 
-    /// Sets the lock, by which the request can be found from now on.
+    /// Attaches the lock to the entry. From now on callbacks find the lock here.
     pub(super) fn attach_lock_for_lookup(&self, lock: Weak<dyn MultiRequestLock>) {
         self.request.lock.get_or_init(|| lock);
     }
 
-    /// The number of one more dispatch; `None`: its numbers are used up.
+    /// The number of one more dispatch; `None` if all numbers are used up.
     pub(super) fn next_dispatch_number(&self) -> Option<u32> {
         let next = |number: u32| number.checked_add(1);
         let before = self.request.number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);

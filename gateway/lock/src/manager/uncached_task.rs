@@ -32,19 +32,21 @@ use crate::manager::key_capacity::KeyRequestSlot;
 
 /// A request for the lock of one key or of several at once.
 pub(crate) struct UncachedLockRequest {
-    /// Sorted, without doubles, at least one.
+    /// The keys with their sites: sorted, without duplicates, at least one.
     pub keys: Vec<(ResourceKey, LockLocation)>,
     pub mode: LockMode,
-    /// False: take the lock only if there is no holder.
+    /// Whether to wait for another holder. If false, the lock is taken only if there is no holder.
     pub waits: bool,
     pub delay: Option<Duration>,
     pub caller: oneshot::Sender<Result<UncachedGrant, GrantError>>,
     pub ahead: Arc<LockWaitProgress>,
-    /// Kept until no node is left, even if the caller goes early, so that the capacity bounds the lock nodes as well.
+    /// The capacity that the request takes. It is kept until no node is left, even if the caller goes early, so that
+    /// the capacity bounds the lock nodes as well.
     pub places: Arc<[KeyRequestSlot]>,
 }
 
-/// A granted lock. Its nodes are removed when `over` is sent or dropped; the value says whether all outcomes are known.
+/// A granted lock. Its nodes are removed when `over` is sent or dropped; the value that is sent says whether all
+/// outcomes are known.
 #[derive(Debug)]
 pub struct UncachedGrant {
     pub grant: LockGrant,
@@ -82,7 +84,7 @@ pub(crate) async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, re
             if caller.reply(Ok(UncachedGrant { grant, over })).is_ok() {
                 live.metrics.record_tenure_end(nodes.hold_until_ended(&live, &validity, ended).await);
             } else {
-                // The grant came back unused, so nothing was sent under it.
+                // The caller had gone, so the grant came back unused, and nothing was sent under it.
                 nodes.mark_outcomes_known();
             }
         }
@@ -96,7 +98,7 @@ pub(crate) async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, re
     drop(places);
 }
 
-/// An attempt at a permit of one key.
+/// Begins an attempt at a permit of one key.
 async fn begin_semaphore<L: ZkClient>(
     live: &Rc<ActiveSession<L>>,
     keys: &[(ResourceKey, LockLocation)],
@@ -107,7 +109,7 @@ async fn begin_semaphore<L: ZkClient>(
         ([(key, LockLocation::Semaphore { permits })], LockMode::Exclusive, None) => {
             SemaphoreAttempt::begin(live, key, *permits).await
         }
-        // No policy can request this.
+        // No policy can request a permit in another way.
         _ => Err(GrantError::Service("permits are exclusive, of one key alone, and without a delay".into())),
     }
 }
@@ -129,7 +131,7 @@ impl<L: ZkClient> UncachedLockAttempt<L> {
         }
     }
 
-    /// All requests that were sent under the nodes are over.
+    /// Records that all requests that were sent under the nodes are over.
     fn mark_outcomes_known(&self) {
         match self {
             Self::Single(attempt) => attempt.mark_request_outcomes_known(),
@@ -148,8 +150,8 @@ impl<L: ZkClient> UncachedLockAttempt<L> {
         }
     }
 
-    /// Waits until the holder has `ended`, and returns the cause. It goes on after the end of the session and after a
-    /// panic: while the holder works, the session must not be closed, because that would pass the key on.
+    /// Waits until the holder has `ended`, and returns the cause. The wait goes on after the end of the session and
+    /// after a panic: while the holder works, the session must not be closed, because that would pass the key on.
     async fn hold_until_ended(
         &self,
         live: &ActiveSession<L>,
@@ -185,7 +187,8 @@ impl<L: ZkClient> UncachedLockAttempt<L> {
         }
     }
 
-    /// Reports when another client has removed an own node. Most requests are over before the first watch is set.
+    /// Calls `gone` when another client has removed a lock node of this request. Most requests are over before the
+    /// first watch is set.
     async fn watch_own_nodes(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
         sleep(WATCH_AFTER).await;
         let candidates = match self {
@@ -200,16 +203,17 @@ impl<L: ZkClient> UncachedLockAttempt<L> {
                 return std::future::pending().await;
             }
         };
-        // All nodes of a set have one session, so a single missing node was removed by another client.
+        // All nodes of a set have one session. So if a single node is missing, another client has removed it.
         join_all(candidates.iter().map(|candidate| candidate.watch_own_node(gone))).await;
         std::future::pending().await
     }
 }
 
-/// A tenure that lasts longer watches its own node, because every client that may write the parent can delete it.
+/// A tenure that lasts longer than this watches its lock node, because every client that may write the parent can
+/// delete the node.
 const WATCH_AFTER: Duration = Duration::from_millis(50);
 
-/// One request, waiting.
+/// The request that waits for the lock, as the attempt's observer.
 struct UncachedLockWaiter {
     /// `None` once it was answered.
     answer: Option<oneshot::Sender<Result<UncachedGrant, GrantError>>>,
@@ -219,7 +223,7 @@ struct UncachedLockWaiter {
 }
 
 impl UncachedLockWaiter {
-    /// Sends the answer; an error returns it, if the caller has gone.
+    /// Sends the answer. If the caller has gone, the error returns the answer.
     fn reply(
         &mut self,
         result: Result<UncachedGrant, GrantError>,

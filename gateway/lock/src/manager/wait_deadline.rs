@@ -1,10 +1,11 @@
-//! How long a request waits: for another holder as long as the request allows, for ZooKeeper's reply at least a second.
+//! The time that a request waits: for another holder as long as the request allows, for ZooKeeper's reply at least a
+//! second.
 
 use std::{future::Future, pin::pin, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
-/// Until when one request waits.
+/// The times until which one request waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LockWaitDeadline {
     /// The end of the wait for another holder.

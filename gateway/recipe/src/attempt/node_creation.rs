@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl<L: ZkClient> LockAttempt<L> {
-    /// Creates one node and lists its siblings. This takes one round trip if the cached existence of the parent is
-    /// right.
+    /// Creates one node and lists its siblings. This takes one round trip if the session's cache is right about whether
+    /// the parent exists.
     pub(super) async fn create_node(&self) -> Result<(LockNode, Vec<String>), GrantError> {
         let mut made = false;
         let created = self.create_in_rounds(&mut made).await;
@@ -30,13 +30,14 @@ impl<L: ZkClient> LockAttempt<L> {
         created
     }
 
-    /// `made`: set once the parent was created by itself, in any round.
+    /// Tries to create the node until a round succeeds. Sets `made` once a round has created the parent by itself.
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(LockNode, Vec<String>), GrantError> {
         let parents = &self.candidate.live.registry.parents;
         let mut kept = self.candidate.take_retained_parent_sequence();
         for round in 0..CREATE_ROUNDS {
             let LockNodeAttempt { layout: line, parent, .. } = &self.candidate;
-            // Other programs mostly create their parents themselves, so the first create is tried without creating one.
+            // Other programs mostly create their parents themselves, so the first create below such a parent is sent
+            // without a create of the parent.
             let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.is_expected_to_exist(parent);
             let found = match kept.take() {
                 Some(number) => self.create_below_retained(number).await?,
@@ -67,8 +68,8 @@ impl<L: ZkClient> LockAttempt<L> {
         let create = live.client.create(&requested, &self.says, NodeCreateMode::EphemeralSequential);
         let list = live.client.children(parent);
         failpoint::pass("after_create_sent");
-        // The answer to the create shows whether the parent exists. A parent that was created here is removed again if
-        // no node gets created.
+        // The answer to the node's create shows whether the parent exists, so a refused create of the parent is no
+        // error. A parent that was created here is removed again if no node gets created.
         let (above, created, children) = tokio::join!(OptionFuture::from(above), create, list);
         *made |= matches!(above, Some(Ok(_)));
         match created {
@@ -185,7 +186,8 @@ impl<L: ZkClient> LockAttempt<L> {
         }
     }
 
-    /// `None`: the old node had gone before, and nothing was done.
+    /// Replaces the node of `old` by a node of this attempt in one transaction. `None`: nothing was done, because the
+    /// old node was gone, its name is not known, or the server refused the transaction.
     pub(super) async fn replace_node(
         &self,
         old: &Self,

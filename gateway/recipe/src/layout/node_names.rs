@@ -14,7 +14,7 @@ use fencegate_process::randomness::Guid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockQueueLayout {
     Native,
-    /// At the same path as a native lock; this many contenders hold at once.
+    /// A lock at the path of the native layout that this many contenders hold at once.
     Permits(PermitCount),
     CuratorMutex,
     CuratorReadWrite,
@@ -28,11 +28,11 @@ pub enum LockQueueLayout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockQueueNode<'a> {
     pub name: &'a str,
-    /// By this an attempt finds its node when the reply to the create is lost. Nodes of other programs may have GUIDs,
-    /// too, but never one of a gateway's attempt.
+    /// The GUID by which an attempt finds its node when the reply to the create is lost. Nodes of other programs may
+    /// have GUIDs, too, but never one of a gateway's attempt.
     pub guid: Option<Guid>,
     pub mode: LockMode,
-    /// The permit count that it assumes, if it requests a permit.
+    /// The permit count that this contender assumes, if it requests a permit.
     pub permits: Option<PermitCount>,
     pub sequence: u32,
 }
@@ -51,11 +51,11 @@ const PERMITS: &str = "-s";
 /// Begins the name of the node that the holder of a permit has created; the permit's number follows.
 const PERMIT: &str = "permit-";
 
-/// Curator's protected mode: a UUID and the requested name follow.
+/// Begins a name of Curator's protected mode: a UUID and the requested name follow.
 const PROTECTED: &str = "_c_";
 
 impl LockQueueLayout {
-    /// `None` if the site has no queue.
+    /// The queue layout of locks at `site`; `None` if the site has no queue.
     pub fn for_site(site: &LockLocation) -> Option<Self> {
         match site {
             LockLocation::Native => Some(Self::Native),
@@ -98,7 +98,7 @@ impl LockQueueLayout {
         format!("{}{sequence:010}", self.requested_name(guid, mode))
     }
 
-    /// Bytes of the longest such name, with the slash before it.
+    /// Bytes of the longest name of a node in this layout, with the slash before it.
     pub(crate) fn max_name_len(self) -> usize {
         match self {
             Self::Native => 46,
@@ -108,12 +108,12 @@ impl LockQueueLayout {
         }
     }
 
-    /// Whether only gateways use its parent and its nodes.
+    /// Whether only gateways use the parent and the nodes of this layout.
     pub fn is_native(self) -> bool {
         matches!(self, Self::Native | Self::Permits(_))
     }
 
-    /// `None` for a child without a sequence number.
+    /// Parses the name of a child of a lock's parent; `None` for a child without a sequence number.
     pub fn parse_contender(self, name: &str) -> Option<LockQueueNode<'_>> {
         let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
         let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
@@ -179,7 +179,7 @@ pub fn attempt_guid(name: &str) -> Option<Guid> {
     LINES.iter().find_map(|line| line.parse_contender(name)?.guid)
 }
 
-/// As a UUID is written (RFC 9562, 4).
+/// The positions among the hexadecimal digits before which a UUID has a dash (RFC 9562, 4).
 const DASHES: [usize; 4] = [8, 12, 16, 20];
 
 fn format_uuid(guid: Guid) -> String {
@@ -278,7 +278,7 @@ mod tests {
         ] {
             assert_eq!(read(line, Box::leak(name.into_boxed_str())), Some((mode, 12, true)));
         }
-        // Names without Curator's protected mode, and with a kazoo program's own prefix.
+        // A name may lack Curator's protected mode, or have a kazoo program's own prefix.
         assert_eq!(
             read(LockQueueLayout::CuratorReadWrite, "__READ__0000000003"),
             Some((LockMode::Shared, 3, false))

@@ -7,16 +7,17 @@ use super::{LockQueueLayout, LockQueueNode, parse_permit};
 /// The queue position of a contender for one of `N` permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PermitQueuePosition<'a> {
-    /// Fewer than `N` contenders are ahead, so it may take one of these permits, which are most likely free in this
-    /// order.
+    /// Fewer than `N` contenders are ahead, so this contender may take one of these permits, which are most likely
+    /// free in this order.
     Now(Vec<PermitIndex>),
-    /// It is the next one when any contender ahead of it leaves: all of these hold, or may.
+    /// All contenders ahead hold a permit or may take one. This contender is the next one when any of them leaves.
     Next,
-    /// Its direct predecessor waits, too. So it only watches until that one holds or leaves.
+    /// The direct predecessor also waits for a permit. So this contender only watches until the predecessor holds or
+    /// leaves.
     Behind(&'a str),
-    /// It can never hold: the first contender requests another permit count, or the key alone.
+    /// This contender can never hold: the first contender requests another permit count, or the key alone.
     PermitsDiffer,
-    /// It does not exist.
+    /// This contender has no node any more.
     Gone,
 }
 
@@ -55,7 +56,8 @@ impl<'a> PermitQueuePosition<'a> {
             Some(first) if !like(first) => return Self::PermitsDiffer,
             _ => {}
         }
-        // That one is incompatible with the first, so it was refused, or is about to be; then it leaves.
+        // A contender with another permit count than the first one was refused, or is about to be. This contender
+        // waits until it leaves.
         if let Some(unlike) = before.iter().rfind(|one| !like(one)) {
             return Self::Behind(unlike.name);
         }
@@ -68,7 +70,7 @@ impl<'a> PermitQueuePosition<'a> {
 }
 
 /// The free permits, in the order in which to try them. Each contender ahead that has no permit yet will try one, so
-/// this one begins that many permits later.
+/// this contender begins that many permits later.
 fn free_permits(permits: PermitCount, taken: &[bool], before: usize) -> Vec<PermitIndex> {
     let mut free: Vec<PermitIndex> =
         permits.iter().filter(|permit| !taken[usize::from(permit.number())]).collect();
@@ -107,7 +109,7 @@ mod tests {
         PermitQueuePosition::Now(numbers.iter().copied().map(permit).collect())
     }
 
-    /// The first n contenders may take a permit, the next one waits for any of them, and each other for its
+    /// The first n contenders may take a permit, the next one waits for any of them, and every later one for its
     /// predecessor.
     #[test]
     fn first_n_contenders_take_permits() {

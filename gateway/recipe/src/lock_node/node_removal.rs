@@ -10,7 +10,8 @@ use tracing::{debug, warn};
 use super::{LockNodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION};
 
 impl<L: ZkClient> LockNodeAttempt<L> {
-    /// Whether the parent should stay when the last own node goes. A parent with a record has rules of its own.
+    /// Whether the parent is retained when the last node of this attempt goes. A parent that keeps a grant record is
+    /// never retained in this way.
     fn decide_keep_parent(&self) -> bool {
         if !self.is_only_contender() {
             self.mark_used_by_others();
@@ -20,7 +21,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     }
 
     /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
-    /// it. It lists the nodes anew, because the attempt may have missed an answer.
+    /// it. The nodes are listed anew, because the attempt may have missed an answer.
     pub(crate) async fn remove_all_nodes(&self) {
         // A create of this attempt may still be queued. If it were sent after the list, its node would have no owner.
         self.live.batch_queue.wait_all_answered().await;
@@ -51,16 +52,16 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         }
     }
 
-    /// Records that the own node is gone; with `last` the parent as well.
+    /// Records that the lock node is gone. If it was the `last` one, the parent is gone as well.
     pub(crate) fn mark_lock_node_removed(&self, last: bool) {
         if last {
             self.live.registry.parents.mark_absent(&self.parent);
         }
     }
 
-    /// Deletes until the node is known to be gone, or its session was given up; until then the next holder waits. The
-    /// last one to leave removes the parent, too, unless the key comes back often. Most keys are new ones, and the server
-    /// alone removes no more than 167 empty parents in a second.
+    /// Deletes the node until it is known to be gone, or its session was given up; until then the next holder waits.
+    /// The last contender to leave removes the parent, too, unless the key comes back often. Most keys are used once,
+    /// and the server alone removes no more than 167 empty parents per second.
     pub(crate) async fn remove_node(&self, name: &str) {
         let path = self.path(name);
         let keeps = self.decide_keep_parent();
@@ -86,11 +87,13 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         }
     }
 
-    /// Removes the node and keeps the parent. After a lost answer it is sent again; the name is unique.
+    /// Removes the node and keeps the parent. After a lost answer this can be sent again, because the name of the node
+    /// is unique.
     async fn remove_below_retained(&self, name: &str, path: &str) -> Result<(), ZkError> {
         let removed =
             self.live.delete_child(DeleteChild { path: path.to_owned(), parent: self.parent.clone() });
-        // Recorded before the answer: an attempt of this session that begins now is sent behind this.
+        // Recorded before the answer: an attempt of this session that begins now is sent behind this request, so it can
+        // already use the retained parent.
         let next = i64::from(self.sequence(name)) + 1;
         self.live.registry.parents.kept.insert(self.mark, &self.parent, next, self.live.clock.now());
         removed.await.map_err(|failed| failed.fault)
@@ -117,7 +120,8 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         self.mark_lock_node_removed(true);
         match removed.await {
             Ok(()) => Ok(()),
-            // The parent has another version; the own node is unchanged.
+            // `NoNode` of the parent says nothing about the lock node, so the caller must not take the lock node for
+            // gone.
             Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => Err(ZkError::NotEmpty),
             Err(MultiError { fault, .. }) => {
                 if fault == ZkError::NotEmpty {

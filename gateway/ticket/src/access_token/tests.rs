@@ -1,5 +1,5 @@
-//! Tokens that no issuer of the policy has made for us are refused, whatever they look like. With real keys, and without a
-//! clock.
+//! Tokens that no issuer of the policy has made for this installation are refused, whatever they look like. The tests
+//! use real keys, and no clock.
 
 use std::{fs, sync::LazyLock};
 
@@ -20,17 +20,17 @@ use crate::{
 };
 use fencegate_process::randomness::SystemRandomness;
 
-/// Seconds since 1970: some time in 2027.
+/// The time of the tests, in seconds since 1970: a moment in January 2027.
 const NOW: u64 = 1_800_000_000;
 const ISSUER: &str = "https://login.example";
 const LEEWAY: u64 = 30;
 
-/// A key of an issuer, both halves.
+/// A key pair of an issuer.
 struct IssuerKey {
     algorithm: Algorithm,
     encoding: EncodingKey,
     kid: String,
-    /// Of a key of which the library does not find its public half.
+    /// The public key, for a pair from which the library does not derive it.
     public: Option<Jwk>,
 }
 
@@ -59,7 +59,8 @@ impl IssuerKey {
         };
         let pair = KeyPair::generate(KeySize::Rsa2048).expect("randomness");
         let document: Pkcs8V1Der<'_> = pair.as_der().expect("it is written");
-        // The library takes PKCS #1, which stands behind the head of PKCS #8: version, algorithm, and two lengths.
+        // The library reads PKCS #1, which stands in PKCS #8 behind a head of 26 bytes: version, algorithm, and two
+        // lengths.
         let encoding = EncodingKey::from_rsa_der(&document.as_ref()[26..]);
         Self { algorithm: Algorithm::RS256, encoding, kid: kid.into(), public: None }
     }
@@ -123,7 +124,7 @@ fn key_set(keys: &[Jwk]) -> String {
     json!({ "keys": keys }).to_string()
 }
 
-/// A verifier that has fetched these keys, for one issuer.
+/// A verifier for one issuer that has fetched these keys.
 fn verifier_of(algorithms: &[JwtAlgorithm], set: &str) -> AccessTokenVerifier {
     let issuer = issuer(algorithms);
     let keys = VerifyingKeys::for_issuer(AccessTokenRules::from(&issuer));
@@ -141,7 +142,7 @@ fn joined(header: &Value, claims: &str, signature: &[u8]) -> String {
     format!("{header}.{claims}.{}", base64(signature))
 }
 
-/// Keys of all kinds that are listed, and a verifier that knows them.
+/// Keys of all listed algorithms, and a verifier that knows them.
 struct KnownIssuer {
     keys: [IssuerKey; 3],
     verifier: AccessTokenVerifier,
@@ -153,13 +154,13 @@ static KNOWN: LazyLock<KnownIssuer> = LazyLock::new(|| {
     KnownIssuer { verifier: verifier_of(&ALL, &set), keys }
 });
 
-/// A token that an issuer has made for us counts, whatever kind of key the issuer has.
+/// A token that an issuer has made for this installation is valid, for each kind of key that an issuer may have.
 #[test]
 fn good_token_counts() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
     for key in keys {
         let token = key.sign(&claims());
-        // The second time it is in the cache.
+        // At the second verification the token is in the cache.
         for _ in 0..2 {
             let verified = verifier.verify(token.as_bytes(), NOW).expect("good");
             assert_eq!((verified.issuer, verified.forward), (0, true));
@@ -192,7 +193,7 @@ fn algorithm_none_is_refused() {
             }
         }
     }
-    // Listed nowhere, though the key could do it.
+    // The policy does not list this algorithm, although the key supports it.
     let header = Header { alg: Algorithm::PS256, ..keys[1].header() };
     let token = keys[1].sign_with(&header, &claims());
     assert_eq!(verify(verifier, &token), Err(AccessTokenError::Algorithm));
@@ -227,7 +228,7 @@ fn public_key_is_no_secret() {
             }
         }
     }
-    // An `alg` of another family, under the `kid` of a key.
+    // The header has an `alg` of another family, under the `kid` of a key.
     let header = Header { kid: Some("rsa".into()), ..keys[0].header() };
     assert_eq!(verify(verifier, &keys[0].sign_with(&header, &claims())), Err(AccessTokenError::Algorithm));
 }
@@ -248,7 +249,7 @@ fn secret_in_key_set_is_ignored() {
     assert_eq!(verify(&verifier, &ed.sign(&claims())), Ok(()));
 }
 
-/// A `kid` is compared and nothing else: a path, a statement or a URL names no key.
+/// A `kid` is only compared: a path, an SQL statement or a URL in it names no key.
 #[test]
 fn kid_is_only_compared() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
@@ -272,7 +273,7 @@ fn kid_is_only_compared() {
     }
 }
 
-/// A key that a token brings along, or says where it is, is not looked at.
+/// A key that a token has in its header, or to which its header refers, is ignored.
 #[test]
 fn key_in_header_is_ignored() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
@@ -287,7 +288,7 @@ fn key_in_header_is_ignored() {
     bringing.kid = Some("evil".into());
     let unknown = Err(AccessTokenError::UnknownKey { issuer: 0 });
     assert_eq!(verify(verifier, &stranger.sign_with(&bringing, &claims())), unknown);
-    // What is in the header of a good token changes nothing.
+    // Such a field in the header of a good token changes nothing.
     let mut odd = keys[0].header();
     odd.jku = Some("https://evil.example/jwks.json".into());
     assert_eq!(verify(verifier, &keys[0].sign_with(&odd, &claims())), Ok(()));
@@ -306,7 +307,7 @@ fn other_token_of_issuer_is_refused() {
     assert_eq!(verify(verifier, &keys[0].sign_with(&header, &claims())), Err(AccessTokenError::Critical));
 }
 
-/// A signed token of another issuer, for another audience or without a claim that decides is refused.
+/// A signed token of another issuer, for another audience or without a required claim is refused.
 #[test]
 fn signed_token_for_others_is_refused() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
@@ -334,7 +335,7 @@ fn signed_token_for_others_is_refused() {
     }
 }
 
-/// A token counts from `leeway` before its `nbf` to `leeway` after its `exp`, also one that is in the cache.
+/// A token is valid from `leeway` before its `nbf` to `leeway` after its `exp`, also when it is in the cache.
 #[test]
 fn token_counts_within_its_time() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
@@ -352,7 +353,7 @@ fn token_counts_within_its_time() {
     ] {
         assert_eq!(at(&token, now), found, "{now}");
     }
-    // A part of a second is no further second.
+    // A fraction of a second in a claim does not make the token valid for a further second.
     let fraction = keys[0].sign(&with("exp", json!(1_800_000_000.9)));
     assert_eq!(at(&fraction, NOW + LEEWAY - 1), Ok(()));
     assert_eq!(at(&fraction, NOW + LEEWAY), Err(AccessTokenError::Expired));
@@ -362,7 +363,8 @@ fn token_counts_within_its_time() {
     assert_eq!(at(&keys[0].sign(&without("nbf")), 1), Ok(()), "it says nothing of a beginning");
 }
 
-/// A token of an unknown key that is over, or begins later, is refused as such: no key would help it, so nobody waits for one.
+/// A token of an unknown key that has expired, or is not valid yet, is refused for its time: no key would make it
+/// valid, so no request waits for one.
 #[test]
 fn time_is_checked_before_key_is_awaited() {
     let KnownIssuer { verifier, .. } = &*KNOWN;
@@ -401,7 +403,8 @@ fn ambiguous_claims_are_refused() {
     }
 }
 
-/// A token above the largest length is refused before it is parsed, a short one with deep nesting as malformed.
+/// A token above the largest length is refused before it is parsed, and a short token with deep nesting is refused as
+/// malformed.
 #[test]
 fn huge_token_is_refused_unparsed() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
@@ -440,7 +443,7 @@ fn tampered_token_is_refused() {
     }
 }
 
-/// A token without a `kid` needs a set with exactly one key of its algorithm.
+/// A token without a `kid` is valid only if the set has exactly one key of its algorithm.
 #[test]
 fn unnamed_token_needs_only_key() {
     let [one, other] = [IssuerKey::es256("one"), IssuerKey::es256("other")];
@@ -450,7 +453,7 @@ fn unnamed_token_needs_only_key() {
     assert_eq!(verify(&alone, &token(&other)), Err(AccessTokenError::Signature));
     let both = verifier_of(&ALL, &key_set(&[one.public(), other.public()]));
     assert_eq!(verify(&both, &token(&one)), Err(AccessTokenError::UnknownKey { issuer: 0 }));
-    // A key that no token can name.
+    // A key without a `kid` cannot be named by any token.
     let mut unnamed = one.public();
     unnamed.common.key_id = None;
     let unnamed = verifier_of(&ALL, &key_set(&[unnamed]));
@@ -458,8 +461,8 @@ fn unnamed_token_needs_only_key() {
     assert_eq!(verify(&unnamed, &one.sign(&claims())), Err(AccessTokenError::UnknownKey { issuer: 0 }));
 }
 
-/// Keys come and go: a token of a new key counts once the key is there, and one of a removed key does not, also when it is
-/// in the cache.
+/// Keys can be added and removed: a token of a new key is valid once the key is there, and a token of a removed key is
+/// not, also when it is in the cache.
 #[test]
 fn keys_are_replaced() {
     let [old, new] = [IssuerKey::es256("old"), IssuerKey::ed25519("new")];
@@ -473,19 +476,19 @@ fn keys_are_replaced() {
     assert_eq!((verify(&verifier, &of_old), verify(&verifier, &of_new)), (Ok(()), Ok(())));
     set(&[new.public()]).expect("one key");
     assert_eq!((verify(&verifier, &of_old), verify(&verifier, &of_new)), (unknown, Ok(())));
-    // Another key under the same name does not bring the tokens of the former one back.
+    // Another key under the same name does not make the tokens of the former key valid again.
     let posing = IssuerKey { kid: "old".into(), ..IssuerKey::es256("") };
     set(&[posing.public()]).expect("one key");
     assert_eq!(verify(&verifier, &of_old), Err(AccessTokenError::Signature));
-    // A set that cannot be used changes nothing.
+    // A set that cannot be parsed changes nothing.
     for bad in ["", "{", "<html>", "{\"keys\": 7}"] {
         keys.set_keys(bad.as_bytes(), &"a test").expect_err(bad);
         assert_eq!(verify(&verifier, &posing.sign(&claims())), Ok(()), "{bad}");
     }
 }
 
-/// A sound set without a key that counts revokes the last key, also for tokens that were accepted before. At the start it is an
-/// error, because nothing was loaded yet.
+/// A well-formed set without a usable key revokes the last key, also for tokens that were accepted before. At the start
+/// such a set is an error, because nothing was loaded yet.
 #[test]
 fn issuer_revokes_its_last_key() {
     let rules = || AccessTokenRules::from(&issuer(&ALL));
@@ -507,7 +510,7 @@ fn issuer_revokes_its_last_key() {
             keys.set_keys(text.as_bytes(), &"a test").expect("a sound set");
             assert_eq!(verify(&verifier, &token), unknown, "{text}");
         }
-        // A plan that is loaded now does not bring the key back.
+        // A plan that is loaded now gets no key from the former one, so the revoked key stays revoked.
         let next = VerifyingKeys::for_issuer(rules()).with_keys_of(&keys);
         assert_eq!(next.kids(), "");
         keys.set_keys(key_set(&[old.public()]).as_bytes(), &"a test").expect("a key");
@@ -520,13 +523,14 @@ fn issuer_revokes_its_last_key() {
     let verifier = AccessTokenVerifier::new(vec![TrustedIssuer::new(&issuer(&ALL), keys)], Vec::new());
     assert_eq!(verify(&verifier, &token), Ok(()));
     fs::write(&path, none).expect("our own folder");
-    // The file is looked at once in a second.
+    // The file is checked once per second, so the change is seen in the next second.
     let later = verifier.verify(token.as_bytes(), NOW + 1).map(drop);
     assert_eq!(later, unknown);
     assert!(VerifyingKeys::from_issuer_file(&path, rules()).is_err());
 }
 
-/// A key set has public keys of the listed algorithms, each `kid` once for each; what is private or ambiguous is refused.
+/// A key set yields public keys of the listed algorithms, at most one for each `kid` and algorithm; private and
+/// ambiguous keys are refused.
 #[test]
 fn key_set_has_only_usable_keys() {
     let [one, other] = [IssuerKey::es256("one"), IssuerKey::es256("one")];
@@ -556,14 +560,14 @@ fn key_set_has_only_usable_keys() {
         assert_eq!(parse(&ALL, keys.clone()).err(), Some(flaw), "{keys}");
     }
     assert_eq!(parse(&[JwtAlgorithm::EdDsa], json!([public])).err(), Some(TicketJwkError::NoKeyOfAlgorithms));
-    // One `kid` for two kinds of keys (RFC 7517, 4.5), a key that comes twice, and a key of a later kind.
+    // The set has one `kid` for two kinds of keys (RFC 7517, 4.5), a key that occurs twice, and a key of a later kind.
     let mut ed = IssuerKey::ed25519("one").public();
     ed.common.public_key_use = None;
     let kept = parse(&ALL, json!([public, public, ed, { "kty": "AKP", "alg": "ML-DSA-44", "pub": "AA" }]));
     assert_eq!(kept.expect("two keys").kids(), ["one", "one"]);
 }
 
-/// Two issuers with keys of one name: a token counts by the keys of its own issuer alone.
+/// If two issuers have keys of one name, a token is verified only with the keys of its own issuer.
 #[test]
 fn each_issuer_has_own_keys() {
     let [one, other] = [IssuerKey::es256("k"), IssuerKey::es256("k")];
@@ -583,7 +587,7 @@ fn each_issuer_has_own_keys() {
     assert_eq!(verified(&token(&other, "one")), Err(AccessTokenError::Signature));
 }
 
-/// The file of an issuer is read again when it changes, and one that others can write is refused.
+/// The file of an issuer is read again when it changes, and a file that others can write is refused.
 #[test]
 fn key_file_is_followed() {
     use std::os::unix::fs::PermissionsExt;
@@ -597,13 +601,13 @@ fn key_file_is_followed() {
     let verifier = AccessTokenVerifier::new(vec![trusted], Vec::new());
     assert_eq!(verify(&verifier, &old.sign(&claims())), Ok(()));
     fs::write(&path, key_set(&[old.public(), new.public()])).expect("our own folder");
-    // In the same second.
+    // The new key is found in the same second, because its token names an unknown key.
     assert_eq!(verify(&verifier, &new.sign(&claims())), Ok(()));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("our own file");
     assert!(VerifyingKeys::from_issuer_file(&path, rules()).is_err());
 }
 
-/// Keys that were fetched for another plan count until they are fetched again, by the rules of the new one.
+/// Keys that were fetched for another plan are used until they are fetched again, by the rules of the new plan.
 #[test]
 fn keys_outlive_plan() {
     let [ec, ed] = [IssuerKey::es256("ec"), IssuerKey::ed25519("ed")];
@@ -642,7 +646,7 @@ proptest! {
         }
     }
 
-    /// The secret of tickets, and any other secret, signs no token that counts.
+    /// No access token that is signed with the secret of tickets, or with a part of it, is valid.
     #[test]
     fn secret_signs_no_token(length in 0_usize..80) {
         let KnownIssuer { verifier, .. } = &*KNOWN;

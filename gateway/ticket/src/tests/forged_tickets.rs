@@ -48,7 +48,7 @@ fn tampered_ticket_is_invalid() {
     assert_eq!(verify(&verifier, &tampered), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
     let cut = joined(&[head, parts(&good)[1].clone(), String::new()]);
     assert_eq!(verify(&verifier, &cut), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
-    // Every character counts, even when the good ticket is in the cache.
+    // Every changed character makes the ticket invalid, even when the original is in the cache.
     assert_eq!(verify(&verifier, &good), Ok(()));
     for at in 0..good.len() {
         let mut bytes = good.as_bytes().to_vec();
@@ -64,7 +64,7 @@ fn algorithm_must_match_key() {
     let pair = key_pair();
     let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let kid = pair.public().kid();
-    // The classic attack: an HMAC whose secret is the public key, which everybody has.
+    // A known attack: an HMAC whose secret is the public key, which everybody has.
     let public = base64(&pair.public().x);
     for secret in [&pair.public().x[..], public.as_bytes()] {
         for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
@@ -78,7 +78,7 @@ fn algorithm_must_match_key() {
             );
         }
     }
-    // And the other way round.
+    // A ticket that is signed with EdDSA is no ticket for a verifier with a shared secret either.
     let secret = SharedSecret::generate(&SystemRandomness);
     let folder = TempDir::new().expect("a folder");
     secret.write(&folder.path().join("secret")).expect("a new file");
@@ -118,7 +118,7 @@ fn foreign_key_is_refused() {
     );
     let posing = signed_by(&stranger, &header(Algorithm::EdDSA, ours.public().kid()), &payload());
     assert_eq!(verify(&verifier, &posing), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
-    // The forger puts its own key into the header.
+    // Here the forger puts its own key into the header.
     let mut bringing = header(Algorithm::EdDSA, stranger.public().kid());
     bringing.jwk = serde_json::from_value(serde_json::to_value(stranger.public().jwk()).expect("data")).ok();
     assert!(bringing.jwk.is_some());
@@ -195,7 +195,7 @@ fn signed_but_malformed_claims_are_refused() {
         let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
         assert_eq!(refused, Err(TicketError::Invalid(InvalidTenureTicketError::Claims)), "without {name}");
     }
-    // Two readers could use different ones (RFC 7519, 4).
+    // One claim occurs twice, so two readers could use different values (RFC 7519, 4).
     let twice = payload().to_string().replacen('{', "{\"era\":8,", 1);
     let head = parts(&signed(&pair))[0].clone();
     let message = format!("{head}.{}", base64(twice.as_bytes()));

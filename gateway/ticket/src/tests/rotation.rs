@@ -1,4 +1,4 @@
-//! Keys come and go while requests are served.
+//! Tests of keys that are added and removed while tickets are verified.
 
 use super::*;
 
@@ -11,7 +11,8 @@ fn overlapping_keys_both_verify() {
     assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
 }
 
-/// A new key of the file is used at its first ticket, also within the second of an earlier look at the file.
+/// A new key of the file is used at its first ticket, even within the second of an earlier check of the
+/// file.
 #[test]
 fn new_key_verifies_at_first_ticket() {
     let old = key_pair();
@@ -23,7 +24,7 @@ fn new_key_verifies_at_first_ticket() {
         Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey))
     );
     keys.publish(&[&old, &new]);
-    // In the same second.
+    // This is in the same second as the check before.
     assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
     assert_eq!(verify(&verifier, &signed(&old)), Ok(()));
 }
@@ -43,7 +44,7 @@ fn removed_key_invalidates_cached_ticket() {
     assert_eq!(later(&signed(&new)), Ok(()));
 }
 
-/// Another key under the same id does not make the cached tickets of the former one valid.
+/// Another key under the same id does not make the cached tickets of the former key valid.
 #[test]
 fn replaced_key_invalidates_cached_ticket() {
     let old = key_pair();
@@ -67,7 +68,7 @@ fn replaced_key_invalidates_cached_ticket() {
     assert_eq!(later, Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
 }
 
-/// A malformed or missing key file leaves the former keys in use; a good one replaces them.
+/// A malformed or missing key file leaves the former keys in use; a good file replaces them.
 #[test]
 fn bad_key_file_keeps_former_keys() {
     let old = key_pair();
@@ -90,7 +91,7 @@ fn bad_key_file_keeps_former_keys() {
     assert_eq!(later(&signed(&old)), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
 }
 
-/// A key set holds public Ed25519 keys for signatures; private, duplicate and unusable ones are refused.
+/// A key set has public Ed25519 keys for signatures; private, duplicate and unusable keys are refused.
 #[test]
 fn key_set_accepts_only_signature_keys() {
     let one = key_pair();

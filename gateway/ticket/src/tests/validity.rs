@@ -12,7 +12,7 @@ fn leeway_ends_at_exact_second() {
     let expires = NOW + VALID;
     let expired = |now| Err(TicketError::Expired { expires, now });
     let future = Err(TicketError::Invalid(InvalidTenureTicketError::Future));
-    // Twice: the second time it is in the cache.
+    // At the second round the ticket is in the cache.
     for _ in 0..2 {
         assert_eq!(at(NOW - LEEWAY - 1), future);
         assert_eq!(at(NOW - LEEWAY), Ok(()));
@@ -33,7 +33,7 @@ fn ticket_is_renewed_at_half_life() {
     let second = ticket.text(NOW + VALID / 2);
     assert_ne!(second, first);
     assert_eq!(ticket.text(NOW + VALID / 2 + 1), second);
-    // The clock is set back: what was signed would be from the future.
+    // The clock is set back, so the ticket that was signed before would be from the future.
     let back = ticket.text(NOW - 3600);
     assert_ne!(back, second);
     assert_eq!(ticket.text(NOW - 3600), back);

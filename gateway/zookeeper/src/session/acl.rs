@@ -7,24 +7,24 @@ use fencegate_policies::plan;
 use fencegate_process::pem::{FileSecrecy, PemError, read_text};
 use zookeeper_client::{Acl, AuthId, Connector, Permission};
 
-/// The ACLs of own nodes, and the own identity. All sessions of a process have the same, from start to end, because
-/// existing nodes were created with it.
+/// The ACLs of the nodes that this process creates, and its identity. They are the same for all sessions of the
+/// process, from start to end, because existing nodes were created with them.
 pub(super) struct NodeAcls {
     acls: Vec<Acl>,
-    /// The ACL of own nodes among those of other programs. Every client may read these, because other programs read the
-    /// node that they wait for.
+    /// The ACL of nodes that this process creates among those of other programs. Every client may read such a node,
+    /// because other programs read the node that they wait for.
     beside: Vec<Acl>,
     root: String,
-    /// The other identities that the policy admits.
+    /// The identities of other clients that the policy admits.
     identities: Vec<String>,
     closed: bool,
-    /// `user:password`.
+    /// User and password for digest authentication, as `user:password`.
     shown: Option<String>,
 }
 
 impl NodeAcls {
     /// # Errors
-    /// The file of the password cannot be read, or other users can read it.
+    /// Returns an error if the password file cannot be read, or if other users can read it.
     pub(super) fn from_policy(policy: &plan::ZooKeeperSettings) -> Result<Self, PemError> {
         let closed = policy.acl == plan::AclMode::Closed;
         let shown = policy.digest.as_ref().map(|digest| {
@@ -63,7 +63,7 @@ impl NodeAcls {
         let within = |lower: &str, upper: &str| {
             lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        // The nodes above the root belong to the installation as well.
+        // The nodes above the root belong to the installation, too, so they get the same ACL.
         if within(path, &self.root) || within(&self.root, path) { &self.acls } else { &self.beside }
     }
 
@@ -85,8 +85,8 @@ impl NodeAcls {
         &self,
         known: impl Iterator<Item = (&'u str, &'u str)>,
     ) -> Vec<String> {
-        // An address may belong to other clients as well. Of a digest the server reports only the name, so it is
-        // computed here.
+        // An `ip` identity may belong to other clients as well, so it is left out. Of a digest the server reports only
+        // the user, so that identity is computed from the password.
         let known = known.filter(|(scheme, _)| !matches!(*scheme, "ip" | "world" | "digest"));
         let ours = known.map(|(scheme, name)| format!("{scheme}:{name}")).chain(self.credential_digest());
         let mut all: BTreeSet<String> = ours.collect();
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// The value that ZooKeeper's own documentation has for `super:super`.
+    /// The digest for `super:super` is the one in ZooKeeper's own documentation.
     #[test]
     fn digest_identity_matches_zookeeper() {
         let meant = node_acls(Some("super:super"), &["x509:CN=b"])
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(meant, ["digest:super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=", "x509:CN=b"]);
     }
 
-    /// Own nodes are readable by everyone only outside the root, among the nodes of other programs.
+    /// Nodes of this process are readable by everyone only outside the root, among the nodes of other programs.
     #[test]
     fn public_read_only_outside_root() {
         let reading = vec![Acl::new(Permission::READ, AuthId::anyone())];
@@ -174,8 +174,8 @@ mod tests {
         }
     }
 
-    /// The own identity is the one that the server reports for the certificate; without one there are no intended
-    /// writers.
+    /// The identity of this process is the one that the server reports for its certificate; without a certificate
+    /// there are no intended writers.
     #[test]
     fn x509_identity_comes_from_server() {
         let meant = node_acls(None, &[]).intended_writers([("x509", "CN=gw-1,O=Example")].into_iter());

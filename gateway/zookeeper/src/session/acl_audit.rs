@@ -1,7 +1,7 @@
 //! Audits write access below the root, because a client that can remove a lock node can pass a lock on.
 //!
-//! It reads ACLs only. It does not see a server's super user, a server that ignores ACLs (`skipACL`), or people who
-//! read a server's disk.
+//! The audit reads ACLs only. It does not detect a super user of the server, a server that ignores ACLs
+//! (`skipACL`), or people who read a server's disk.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,7 @@ const MOST: usize = 4096;
 /// The most nodes that the summary names.
 const NAMED: usize = 8;
 
-/// Nodes that are read at once.
+/// The number of nodes that are read at once.
 const TOGETHER: usize = 64;
 
 impl AclAuditReport {
@@ -54,7 +54,7 @@ impl AclAuditReport {
 /// Audits the nodes from `root` down. `meant`: the identities that may write them. Reads only.
 ///
 /// # Errors
-/// The root cannot be read. A node that goes meanwhile is no error.
+/// Returns an error if the root cannot be read. A node that is removed meanwhile is no error.
 pub async fn audit_acls(
     link: &impl ZkClient,
     root: &str,
@@ -100,7 +100,7 @@ impl AclAuditReport {
     }
 }
 
-/// Runs the check once in the life of a process, in one of its sessions, and logs the result.
+/// Runs the audit once in the life of a process, in one of its sessions, and logs the result.
 pub async fn audit_once<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) {
     let Some(claim) = settings.log_dedup.claim_audit() else { return };
     let audited = async {
@@ -116,7 +116,7 @@ pub async fn audit_once<L: ZkClient>(live: &ActiveSession<L>, settings: &Session
                 _ => warn!(code = "FG0522", told = found.summary(), "zookeeper.nodes_open"),
             }
         }
-        // Another session of this process tries again.
+        // The claim is dropped here, so another session of this process tries again.
         Err(fault) => debug!(%fault, "nobody has looked who may write the nodes"),
     }
 }

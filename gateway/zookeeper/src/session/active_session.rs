@@ -33,7 +33,7 @@ use crate::{
 pub struct ActiveSession<L> {
     pub client: L,
     pub paths: ZkPaths,
-    /// Name of the own member node.
+    /// The name of the session's member node.
     pub member: String,
     /// The endpoint at which peers reach this process.
     pub peer_endpoint: Option<PeerEndpoint>,
@@ -45,9 +45,9 @@ pub struct ActiveSession<L> {
     pub base: u64,
     pub token_history: Arc<HighestEpochTracker>,
     pub registry: LockNodeRegistry,
-    /// Nodes of mostly free keys that are about to be created or removed.
+    /// The operations that create or remove nodes of mostly free keys, until they are sent and answered.
     pub batch_queue: ZkBatchQueue,
-    /// Cancelled when the session is over or given up: no new grant under it.
+    /// Cancelled when the session is over or given up. From then on no lock is granted under the session.
     pub ended: CancellationToken,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
@@ -56,7 +56,8 @@ pub struct ActiveSession<L> {
     /// Heartbeat times and margin, from the session timeout; a reconnect may shorten them.
     pub(super) heartbeat_schedule: Cell<HeartbeatSchedule>,
     pub(super) heartbeat_acknowledged: Notify,
-    /// When a heartbeat was last acknowledged, even if it did not extend the session deadline.
+    /// The time at which a heartbeat was last acknowledged, even if that heartbeat did not extend the session
+    /// deadline.
     pub(super) last_acknowledged: Cell<BootInstant>,
     /// Set when a node of this session had an epoch that was not above the epochs seen before.
     pub(super) rolled_back: Cell<bool>,
@@ -85,12 +86,13 @@ impl<L: ZkClient> ActiveSession<L> {
         }
     }
 
-    /// The epoch of an own node. `before`: the highest epoch that was known when its create was sent. The epochs known
-    /// now do not count, because the node may have waited since.
+    /// Computes the epoch of a node of this session, and checks that it is above `before`, the highest epoch that was
+    /// known when the create of the node was sent. Epochs that became known later do not count, because the node may
+    /// have waited since its create.
     ///
     /// # Errors
-    /// The czxid gives no token, or ZooKeeper was rolled back. In the second case the session deadline is revoked, and
-    /// the session is given up.
+    /// Returns an error if the czxid gives no token, or if ZooKeeper was rolled back. In the second case the session
+    /// deadline is revoked, and the session is given up.
     pub fn checked_token_epoch(&self, czxid: i64, before: u64) -> Result<u64, GrantError> {
         let epoch = token_epoch(self.base, czxid)?;
         match self.token_history.record_epoch(epoch, before) {
@@ -106,10 +108,10 @@ impl<L: ZkClient> ActiveSession<L> {
     }
 }
 
-/// The state of a session for the rest of the process.
+/// The state of a session, as the other parts of the process see it.
 #[derive(Debug, Clone)]
 pub enum SessionState {
-    /// There is no session, with the reason.
+    /// There is no session; the text says why.
     NoSession(Arc<str>),
     /// There is no session because the installation does not exist yet; the text explains how to create it.
     NotInitialised(Arc<str>),
@@ -128,7 +130,7 @@ impl SessionState {
     }
 }
 
-/// The current session, on its own thread.
+/// Holds the current session, on the thread of the sessions.
 pub struct CurrentSession<L> {
     live: RefCell<Option<Rc<ActiveSession<L>>>>,
     made: Notify,

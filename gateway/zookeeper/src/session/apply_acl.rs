@@ -19,14 +19,14 @@ pub struct AclApplyReport {
     pub closed_to_us: Vec<String>,
 }
 
-/// Nodes that are changed at once.
+/// The number of nodes that are changed at once.
 const TOGETHER: usize = 64;
 
-/// Goes from the root down, so that other clients can create nothing more below the nodes that are done. Safe to
-/// repeat.
+/// Applies the ACL from the root down, so that other clients can create nothing more below the nodes that already have
+/// it. It is safe to repeat this.
 ///
 /// # Errors
-/// Some nodes may not have the new ACL yet: repeat.
+/// Returns an error if some nodes may not have the new ACL yet: call this again.
 pub async fn apply_acl(link: &ZkSession, root: &str) -> Result<AclApplyReport, ZkError> {
     let mut applied = AclApplyReport::default();
     let mut left = VecDeque::from([root.to_owned()]);
@@ -44,7 +44,7 @@ pub async fn apply_acl(link: &ZkSession, root: &str) -> Result<AclApplyReport, Z
                     applied.nodes += 1;
                     left.extend(children.into_iter().map(|child| format!("{path}/{child}")));
                 }
-                // It was removed meanwhile.
+                // The node was removed meanwhile.
                 Err(ZkError::NoNode) if path != root => {}
                 Err(ZkError::Denied(_)) if path != root => applied.closed_to_us.push(path.clone()),
                 Err(fault) => return Err(fault),

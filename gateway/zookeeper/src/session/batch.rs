@@ -18,7 +18,7 @@ pub struct CreateParentAndFirstChild {
     /// The data of the parent; `kind` decides how long the parent stays.
     pub record: Vec<u8>,
     pub kind: NodeCreateMode,
-    /// The server appends the number.
+    /// The path to request; the server appends the sequence number.
     pub requested: String,
     /// The path that the node will have.
     pub path: String,
@@ -29,9 +29,9 @@ pub struct CreateParentAndFirstChild {
 #[derive(Debug)]
 pub struct CreateChild {
     pub parent: String,
-    /// The server appends the number.
+    /// The path to request; the server appends the sequence number.
     pub requested: String,
-    /// The path that the node is expected to have. A wrong one costs a round trip.
+    /// The path that the node is expected to have. If it gets another one, that costs a further round trip.
     pub expected: String,
     pub says: Box<[u8]>,
 }
@@ -63,7 +63,7 @@ pub(super) enum ZkBatchOp {
 /// The result of an operation that was done.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OpResult {
-    /// One of the nodes that its transaction created.
+    /// The state of one of the nodes that the operation's transaction created.
     pub(super) stat: Option<NodeStat>,
     /// The path of the node that the operation created.
     pub(super) made: Option<String>,
@@ -80,7 +80,7 @@ pub(super) struct PendingOp {
 
 pub struct ZkBatchQueue {
     pub(super) waiting: RefCell<VecDeque<PendingOp>>,
-    /// How many shared transactions are under way.
+    /// The number of shared transactions in flight.
     pub(super) under_way: Cell<usize>,
     /// The numbers of the operations that are not answered yet.
     pub(super) open: RefCell<BTreeSet<u64>>,
@@ -92,7 +92,7 @@ pub struct ZkBatchQueue {
     acl: usize,
 }
 
-/// Bytes of an ACL entry, without its name.
+/// Bytes of an ACL entry, without the name of its identity.
 const PER_IDENTITY: usize = 16;
 
 impl ZkBatchQueue {
@@ -110,11 +110,12 @@ impl ZkBatchQueue {
     }
 }
 
-/// Most operations of one transaction, and most bytes of it: far below the megabyte that a server accepts.
+/// The most operations of one transaction, and the most bytes of it: far below the megabyte that a server accepts.
 const MOST_PARTS: usize = 64;
 const MOST_BYTES: usize = 128 * 1024;
 
-/// The limit never goes below this: with single operations it could not be detected that sharing works again.
+/// The limit of operations never goes below this: with single operations it could not be detected that shared
+/// transactions succeed again.
 const LEAST_PARTS: usize = 2;
 
 impl ZkBatchOp {
@@ -134,7 +135,8 @@ impl ZkBatchOp {
         }
     }
 
-    /// How many steps it adds to a transaction. The last of them creates its node, if it creates one.
+    /// The number of steps that the operation adds to a transaction. The last of them creates the operation's node, if
+    /// it creates one.
     pub(super) fn op_count(&self) -> usize {
         match self {
             Self::CreateWithParent(_) | Self::DeleteWithParent(_) => 2,
@@ -151,7 +153,7 @@ impl ZkBatchOp {
         }
     }
 
-    /// The expected path of the node that it creates.
+    /// The expected path of the node that the operation creates.
     pub(super) fn created_path(&self) -> Option<&str> {
         match self {
             Self::CreateWithParent(first) => Some(&first.path),
@@ -160,7 +162,7 @@ impl ZkBatchOp {
         }
     }
 
-    /// The parent whose nodes have to be listed after it.
+    /// The parent whose nodes have to be listed after the operation.
     pub(super) fn listed_parent(&self) -> Option<&str> {
         match self {
             Self::CreateChild(next) => Some(&next.parent),
@@ -168,7 +170,7 @@ impl ZkBatchOp {
         }
     }
 
-    /// `acl`: bytes of the ACL of each node that is created.
+    /// Bytes that the operation adds to a request. `acl`: bytes of the ACL of each node that is created.
     pub(super) fn request_size(&self, acl: usize) -> usize {
         match self {
             Self::CreateWithParent(first) => {
@@ -183,7 +185,8 @@ impl ZkBatchOp {
 }
 
 impl ZkBatchQueue {
-    /// Returns when every operation that was requested until now is answered. Before that a list of nodes may miss one.
+    /// Returns when every operation that was requested until now is answered. Before that, a list of nodes may lack a
+    /// node that such an operation creates.
     pub async fn wait_all_answered(&self) {
         let until = self.next.get();
         loop {
@@ -195,7 +198,7 @@ impl ZkBatchQueue {
         }
     }
 
-    /// How many operations may share a transaction.
+    /// The number of operations that may share a transaction.
     pub(super) fn op_limit(&self) -> usize {
         self.room.get()
     }
@@ -220,7 +223,7 @@ impl ZkBatchQueue {
 
     pub(super) fn complete(&self, op: PendingOp, result: Result<OpResult, MultiError>) {
         self.open.borrow_mut().remove(&op.number);
-        // This fails if the caller has gone; it then searches for its nodes by itself.
+        // Sending fails if the caller has dropped its future; its attempt then searches for its nodes by itself.
         op.answer.send(result).ok();
     }
 }

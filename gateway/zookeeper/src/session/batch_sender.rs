@@ -1,8 +1,9 @@
 //! Sends the nodes of several keys to ZooKeeper in shared transactions.
 //!
 //! A key that is mostly free costs two transactions for each lock: one creates its node, and its parent if there is
-//! none; one removes them. No other contender waits for either. So while some are in flight, new ones are collected,
-//! and go as one transaction when an answer is in. If none is in flight, none waits. There is no timer.
+//! none; one removes them. No other contender waits for either. So while some transactions are in flight, new
+//! operations are collected, and are sent as one transaction when an answer arrives. If none is in flight, an operation
+//! is sent at once. There is no timer.
 //!
 //! A shared transaction does all its operations or none. If it did none, each operation is sent again by itself, and
 //! its caller gets the answer to that. No transaction creates two nodes of one key, so no two tokens of a key share a
@@ -104,8 +105,8 @@ impl<L: ZkClient> ActiveSession<L> {
     }
 }
 
-/// Sends collected operations, up to [`MAX_IN_FLIGHT`] transactions. Each is polled once here, so that it is sent at
-/// once.
+/// Sends collected operations, up to [`MAX_IN_FLIGHT`] transactions. Each future is polled once here, so that its
+/// transaction is sent at once.
 fn send_queued_batches<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
     let collected = &live.batch_queue;
     while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {
@@ -162,7 +163,8 @@ async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
     tokio::join!(join_all(shared), singly(alone));
 }
 
-/// Divides the operations into shared and single ones. A second node of a key, and disputed keys, go alone.
+/// Divides the operations into shared and single ones. A second node of a key, and every operation at a disputed key,
+/// is sent alone.
 fn partition_shareable<L: ZkClient>(
     live: &ActiveSession<L>,
     parts: Vec<PendingOp>,
@@ -198,7 +200,8 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
     live.metrics.record_shared_transaction(refused.is_none());
     live.batch_queue.adapt_limit(refused.is_none());
     if let Some(step) = refused {
-        // A node that was already removed is no dispute: its removal was done before, and the answer was lost.
+        // A node that is already gone does not make its key disputed: an earlier removal was done, and its answer was
+        // lost.
         let one = step.and_then(|step| op_at(&parts, step));
         if let Some(one) = one.filter(|one| !matches!(one.part, ZkBatchOp::DeleteChild(_))) {
             live.registry.parents.mark_disputed(one.part.parent());
@@ -211,7 +214,7 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
                 live.batch_queue.complete(op, Ok(done));
             }
         }
-        // The step is left out, because the answer is about the whole request.
+        // The error names no step, because it is about the whole request and not about one operation.
         Err(failed) => {
             for op in parts {
                 live.batch_queue.complete(op, Err(MultiError { step: None, ..failed.clone() }));
@@ -221,7 +224,7 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
     Vec::new()
 }
 
-/// The operation that a step of the transaction belongs to.
+/// The operation to which a step of the transaction belongs.
 fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
     let mut end = 0;
     parts.iter().find(|op| {
@@ -232,7 +235,8 @@ fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
 
 async fn send_single<L: ZkClient>(live: &ActiveSession<L>, op: PendingOp) {
     let answer = match &op.part {
-        // Its answer has the czxid, in all versions of the server.
+        // The answer to a single create has the czxid, in all versions of the server, so nothing else has to be read
+        // for it.
         ZkBatchOp::CreateChild(next) => create_alone(live, next).await,
         _ => {
             let answer = transact(live, std::slice::from_ref(&op)).await;
@@ -257,8 +261,9 @@ async fn create_alone<L: ZkClient>(
     Ok(OpResult { stat: Some(seen), made, children: children.ok() })
 }
 
-/// Sends the transaction, and the reads that belong to it. All its nodes have the same czxid and owner. Servers before
-/// 3.9 do not answer with them, so one node is read directly after.
+/// Sends the operations in one transaction, with the reads that belong to it. All nodes that it creates have the same
+/// czxid and owner. Servers before 3.9 leave both out of their answer, so one node is read directly after the
+/// transaction.
 async fn transact<L: ZkClient>(
     live: &ActiveSession<L>,
     parts: &[PendingOp],
@@ -291,7 +296,7 @@ async fn transact<L: ZkClient>(
         .collect();
     let mut seen = seen.and_then(Result::ok).flatten();
     if let (None, Some(made)) = (seen, answers.iter().find_map(|done| done.made.as_deref())) {
-        // The server assigned another sequence number than expected.
+        // The server assigned another sequence number than expected, so the node is read by its real path.
         seen = live.client.stat(made).await.ok().flatten();
     }
     answers.iter_mut().for_each(|done| done.stat = seen);

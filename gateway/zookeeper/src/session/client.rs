@@ -1,9 +1,9 @@
 //! The interface of one ZooKeeper session: few operations, and errors that distinguish known from unknown results.
 //!
-//! The real one is [`super::zookeeper`]; a simulation brings its own. Every operation is *sent when the method is
-//! called*, in call order, so two calls awaited together are pipelined. Dropping the future cancels nothing. No
-//! operation has a time limit: each ends with its answer, with [`ZkError::Ambiguous`] when the connection breaks, or with
-//! [`ZkError::SessionEnded`] when the session ends.
+//! [`super::zookeeper`] implements it for a real ensemble; a simulation brings its own implementation. Every operation
+//! is *sent when the method is called*, in call order, so two calls awaited together are pipelined. Dropping the future
+//! cancels nothing. No operation has a time limit: each ends with its answer, with [`ZkError::Ambiguous`] when the
+//! connection breaks, or with [`ZkError::SessionEnded`] when the session ends.
 
 use std::{future::Future, time::Duration};
 
@@ -21,7 +21,7 @@ pub enum ZkError {
     /// The servers answer, but every TLS handshake fails.
     #[error("TLS is not agreed on: {0}")]
     Tls(String),
-    /// There is no session with any server. Says of each server, by its address, what was met there.
+    /// There is no session with any server. The text says for each server, by its address, how the attempt failed.
     #[error("{0}")]
     Unreachable(String),
     /// An ACL forbids the operation. Nothing was done.
@@ -41,14 +41,15 @@ pub enum ZkError {
 /// Facts about a node, beside its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeStat {
-    /// The transaction that created the node.
+    /// The number of the transaction that created the node.
     pub czxid: i64,
-    /// The session that owns the node; 0 for a persistent one.
+    /// The id of the session that owns the node; 0 for a persistent one.
     pub owner: i64,
     pub version: i32,
-    /// When the node was created, by the same clock as `modified`.
+    /// The time of the node's creation, in the unit of `modified` and by the same clock.
     pub created: u64,
-    /// When its data was last written, in milliseconds since 1970, by the clock of the server that was leader then.
+    /// The time of the last write of its data, in milliseconds since 1970, by the clock of the server that was leader
+    /// then.
     pub modified: u64,
     /// The number of its children.
     pub children: i32,
@@ -65,7 +66,7 @@ pub struct CreatedNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeCreateMode {
     Persistent,
-    /// Removed by the server some time after its last child went.
+    /// The server removes the node some time after the last child of the node was removed.
     Container,
     Ephemeral,
     EphemeralSequential,
@@ -95,11 +96,11 @@ pub enum MultiOp<'a> {
     },
 }
 
-/// Why a transaction failed. Unless the fault is ambiguous, nothing was done.
+/// The failure of a transaction. Unless the fault is ambiguous, nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{fault}", step.map(|step| format!("step {step} of the transaction: ")).unwrap_or_default())]
 pub struct MultiError {
-    /// The step that the server refused, counted from 0; none where the whole request failed.
+    /// The step that the server refused, counted from 0; `None` if the whole request failed.
     pub step: Option<usize>,
     pub fault: ZkError,
 }
@@ -107,9 +108,9 @@ pub struct MultiError {
 /// An identity that may change a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclGrantee {
-    /// `world:anyone`, `ip:10.0.0.0/8`.
+    /// The scheme and the name of the identity, such as `world:anyone` or `ip:10.0.0.0/8`.
     pub who: String,
-    /// Of the letters `cdwa`.
+    /// Permissions as some of the letters `c` (create), `d` (delete), `w` (write) and `a` (change the ACL).
     pub may: String,
 }
 
@@ -130,15 +131,15 @@ pub enum ZkConnectionState {
 
 /// A session. Dropping the last handle of it ends it at the server.
 pub trait ZkClient: 'static {
-    /// Fires once, when the watched node changes or goes, or the session ends.
+    /// Resolves once, when the watched node changes or is removed, or when the session ends.
     type Watch: Future<Output = ()>;
 
     /// The session's id from the first connection; see [`ZkClient::reconnect_count`].
     fn id(&self) -> i64;
     /// The session timeout that was negotiated at the first connection.
     fn negotiated_timeout(&self) -> Duration;
-    /// The shortest session timeout that a server has granted at any connection so far. `None`: it is not known for
-    /// every connection after the first.
+    /// The shortest session timeout that a server has granted at any connection so far. `None`: for some connection
+    /// after the first the timeout is not known.
     fn shortest_granted_timeout(&self) -> Option<Duration>;
     fn state(&self) -> ZkConnectionState;
     /// How often the connection was made anew. A server that does not know the session may silently assign a new id.
@@ -170,7 +171,7 @@ pub trait ZkClient: 'static {
     fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>>;
     fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>>;
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>>;
-    /// Watches an existing node; [`ZkError::NoNode`] leaves no watch behind.
+    /// Watches an existing node. If the result is [`ZkError::NoNode`], no watch is left at the server.
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>>;
     /// The children, and a watch that fires when one is created or removed, or the node itself is removed.
     fn watch_children(&self, path: &str)
@@ -206,6 +207,6 @@ pub trait ZkClient: 'static {
 pub trait ZkConnector: 'static {
     type Client: ZkClient;
 
-    /// One attempt, bounded by about the session timeout.
+    /// Makes one attempt to create a session, which takes at most about the session timeout.
     fn connect(&self) -> impl Future<Output = Result<Self::Client, ZkError>>;
 }

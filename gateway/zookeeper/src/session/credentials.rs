@@ -21,8 +21,8 @@ use zookeeper_client::{TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions
 
 use crate::metrics::SessionMetrics;
 
-/// Shared by all sessions of a process. An open connection keeps its certificate; each new connection, also a
-/// reconnect, uses the files as last read.
+/// The TLS files of a policy, as last read, for all sessions of a process. An open connection keeps its certificate;
+/// each new connection, also a reconnect, uses the files as last read.
 pub(crate) struct ZkTlsCredentials {
     tls: plan::ClientTls,
     /// Used by the client library for its connections.
@@ -35,10 +35,10 @@ struct LoadedTlsFiles {
     seen: Vec<Option<FileVersion>>,
     /// The configuration that the library uses, kept for the diagnostic handshake that finds out why the library fails.
     config: Arc<ClientConfig>,
-    /// When the client certificate expires, in seconds since 1970.
+    /// The end of validity of the client certificate, in seconds since 1970.
     until: Option<u64>,
-    /// Set if the files could not be used. It is logged if the next check finds the same, because two files are never
-    /// replaced at the same moment.
+    /// The error if the files could not be used. It is logged only if the next check finds the same files, because two
+    /// files are never replaced at the same moment.
     bad: Option<ZkTlsCredentialsError>,
 }
 
@@ -63,7 +63,8 @@ impl From<PemError> for ZkTlsCredentialsError {
 
 impl ZkTlsCredentials {
     /// # Errors
-    /// The files cannot be used, or a server has no name that a certificate can have: the client library would panic.
+    /// Returns an error if the files cannot be used, or if a server has no name that a certificate can have. At such a
+    /// name the client library would panic.
     pub(super) fn open(
         tls: &plan::ClientTls,
         servers: &[String],
@@ -71,7 +72,7 @@ impl ZkTlsCredentials {
         if let Some(server) = servers.iter().find(|server| server_name(server).is_none()) {
             return Err(ZkTlsCredentialsError::Name { server: server.clone() });
         }
-        // The time stamps are taken before the files are read, so that a change in between is noticed later.
+        // The file versions are taken before the files are read, so that a change in between is noticed later.
         let seen = file_versions(tls);
         let (config, certificates) = load_tls_files(tls)?;
         let looked =
@@ -83,7 +84,7 @@ impl ZkTlsCredentials {
     /// Watches the files from now on, until these credentials are dropped.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// Returns an error if no thread could be started.
     pub(super) fn watch_files(
         self: &Arc<Self>,
         metrics: SessionMetrics,
@@ -103,7 +104,7 @@ impl ZkTlsCredentials {
         self.lock_loaded_files().config.clone()
     }
 
-    /// The file of the client certificate, if that has expired.
+    /// The file of the client certificate, if the certificate has expired.
     pub(super) fn expired_certificate(&self) -> Option<&Path> {
         let until = self.lock_loaded_files().until?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -114,7 +115,8 @@ impl ZkTlsCredentials {
         self.tls.client.is_none()
     }
 
-    /// Reads the files without the lock: the sessions' thread takes that lock, and must not wait for a disk.
+    /// Reads the files again if they have changed. They are read without the lock: the sessions' thread takes that
+    /// lock, and must not wait for a disk.
     fn reload_if_changed(&self, metrics: &SessionMetrics) {
         let now = file_versions(&self.tls);
         let mut looked = self.lock_loaded_files();
@@ -158,8 +160,8 @@ fn run_file_watch(credentials: &Weak<ZkTlsCredentials>, metrics: &SessionMetrics
     }
 }
 
-/// Reads the files for the own handshakes and for the library, which parses PEM by itself. Files that one of the two
-/// cannot parse are used by neither.
+/// Reads the files twice: for handshakes of this process itself, and for the client library, which parses PEM by
+/// itself. Files that one of the two cannot parse are used by neither.
 fn load_tls_files(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), ZkTlsCredentialsError> {
     let config = client_config(tls)?;
     let unfit = |path: &Path, why: &zookeeper_client::Error| ZkTlsCredentialsError::Content {
@@ -184,7 +186,7 @@ fn certificate_expiry(tls: &plan::ClientTls) -> Option<u64> {
     not_after(chain.first()?)
 }
 
-/// The name that the certificate of a server has to have.
+/// The name that the certificate of a server has to have; `None` if a certificate can have no such name.
 pub(super) fn server_name(server: &str) -> Option<ServerName<'static>> {
     let host = CanonicalHost::parse(server).ok()?;
     let bare = host.ip().map_or_else(|| host.name().to_owned(), |ip| ip.to_string());

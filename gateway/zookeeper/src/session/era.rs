@@ -40,7 +40,7 @@ pub enum ReadInstallationMetaError {
     Fault { path: String, source: ZkError },
 }
 
-/// Errors of the search for a floor of the epochs.
+/// Errors of [`find_epoch_floor`].
 #[derive(Debug, thiserror::Error)]
 pub enum FindEpochFloorError {
     #[error("make a node below {root}: {source}")]
@@ -75,7 +75,7 @@ pub async fn read_meta(
     Ok(VersionedInstallationMeta { meta, version: seen.version })
 }
 
-/// Where the tokens of a new installation begin.
+/// The era and the base with which a new `meta` begins.
 #[derive(Debug, Clone, Default)]
 pub struct InitialEra {
     /// The uuid of an installation that was wiped and is to be continued; `None` for a new one.
@@ -92,10 +92,11 @@ pub enum InitInstallationOutcome {
 }
 
 /// Creates the root, its folders and `meta`, where missing. Never changes an existing `meta`. Safe to repeat, also by
-/// several processes at once. `meta` has its base from the first moment, because a gateway may wait for it.
+/// several processes at once. `meta` is created with its base already in it, because a gateway may wait for `meta` and
+/// use it at once.
 ///
 /// # Errors
-/// [`ZkError::Ambiguous`] where an answer was lost: repeat.
+/// Returns [`ZkError::Ambiguous`] if an answer was lost: call this again.
 pub async fn init_installation(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -128,8 +129,8 @@ async fn ensure_node(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
     }
 }
 
-/// An epoch that no token granted so far exceeds. It comes from a node that is created now, in the era that was read,
-/// and removed again: its czxid is above those of all earlier lock nodes.
+/// An epoch that no token granted so far exceeds. It comes from a node that this function creates, in the era that was
+/// read, and removes again: its czxid is above those of all earlier lock nodes.
 pub async fn find_epoch_floor(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -145,7 +146,7 @@ pub async fn find_epoch_floor(
     let made = link.commit(&steps).await;
     made.map_err(|source| FindEpochFloorError::Make { root: paths.root().to_owned(), source })?;
     let seen = link.stat(&path).await;
-    // If this fails, the node goes with the session.
+    // If the removal fails, the server removes the node with the session.
     drop(link.delete(&path).await);
     let seen = seen
         .map_err(|source| FindEpochFloorError::Read { path, source })?
@@ -196,11 +197,12 @@ pub(crate) async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> R
     Ok(seen.and_then(|seen| token_epoch(base, seen.czxid).ok()))
 }
 
-/// Registers a session: creates its member node, and only in the era it has read; with it the nodes by which it
-/// publishes its plan.
+/// Registers a session: creates its member node, but only if the era is still the one that was read. The same
+/// transaction creates the nodes by which the session publishes its plan.
 ///
 /// # Errors
-/// If step 0 is refused, `meta` has changed or gone. If a step after step 1 is, the server has removed the plan.
+/// Returns an error with step 0 if `meta` has changed or is gone, and with a step after step 1 if the server has
+/// removed the plan.
 pub(crate) async fn register_session(
     link: &impl ZkClient,
     paths: &ZkPaths,

@@ -54,7 +54,7 @@ pub enum BumpEraError {
 /// The parameters of an operator's era bump.
 #[derive(Debug, Default)]
 pub struct BumpEraRequest<'a> {
-    /// An epoch that was seen.
+    /// An epoch that was seen anywhere: the new base has to lie above it.
     pub at_least: u64,
     /// The name of an installation that was wiped, and is to be continued here.
     pub name: Option<&'a str>,
@@ -70,10 +70,11 @@ pub struct NewEra {
     pub above: u64,
 }
 
-/// Computes the era after `era`, without starting it. `seen`: the record of this machine.
+/// Computes the era after `era`, without starting it. `seen`: the record of epochs on this machine.
 ///
 /// # Errors
-/// It cannot be computed, or should not be started. Nothing was changed; one node was created and removed.
+/// Returns an error if the era cannot be computed, or should not be started. Nothing was changed; one node was created
+/// and removed.
 pub async fn next_era(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -102,7 +103,8 @@ fn compute_next(
     let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
     let known = floor.max(marked).max(seen.map_or(0, |record| record.highest));
     let above = known.max(request.at_least);
-    // The floor contains the number of transactions so far, and each token of the new era adds that number once more.
+    // The floor contains the number of transactions so far, and that number is added to the base once more by each
+    // token of the new era.
     let jump = BASE_GAP.saturating_add(floor.saturating_sub(*base));
     if !request.force && above - known > LARGEST_JUMP {
         return Err(BumpEraError::Far { at_least: above, known });
@@ -121,18 +123,20 @@ fn compute_next(
     Ok(NewEra { meta, above })
 }
 
+/// The base of an era whose tokens lie above the epoch `highest`.
+///
 /// # Errors
-/// No base would fit above it.
+/// Returns an error if there is no valid base above it.
 pub fn era_base_above(highest: u64) -> Result<u64, BumpEraError> {
     let base = highest.checked_add(BASE_GAP).filter(|base| *base <= HIGHEST_BASE);
     base.ok_or(BumpEraError::TooHigh(highest))
 }
 
-/// Starts the era after `era`, if no gateway is registered: in one transaction with a check of that. Gateways that wait
-/// for it adopt it by themselves.
+/// Starts the era after `era`, in one transaction which checks that no gateway is registered. Gateways that wait for
+/// the new era adopt it by themselves.
 ///
 /// # Errors
-/// No new era was started, unless the error states that this is unknown.
+/// An error means that no new era was started, unless it states that this is unknown.
 pub async fn bump(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -148,8 +152,8 @@ pub async fn bump(
     let data = serde_json::to_vec(&next).expect("plain fields serialise");
     let steps = [
         MultiOp::Check { path: &meta, version: era.version },
-        // The server refuses this while a member node is below it, so no gateway can register before the new base is
-        // set.
+        // The server refuses to delete the folder while a member node is below it, so no gateway can be registered
+        // before the new base is set.
         MultiOp::Delete { path: &members, version: None },
         MultiOp::Create { path: &members, data: b"", kind: NodeCreateMode::Persistent },
         MultiOp::Set { path: &meta, data: &data },
@@ -160,7 +164,7 @@ pub async fn bump(
             Err(BumpEraError::Changed { path: meta })
         }
         Err(MultiError { fault: ZkError::NotEmpty, .. }) => Err(registered_error(link, members).await),
-        // If the session has ended, its last transaction may have been done as well.
+        // If the answer was lost or the session has ended, the transaction may have been done, so `meta` is read.
         Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => {
             confirm_bump(link, paths, next).await
         }
@@ -230,7 +234,8 @@ mod tests {
         assert!(matches!(told(asked(u64::MAX, true)), Err(BumpEraError::TooHigh(_))));
     }
 
-    /// Each token of the new era adds a transaction number to a base that already contains one.
+    /// A new base that already contains many transactions is refused without `force`, because each token of the era
+    /// adds their number once more.
     #[test]
     fn jump_beyond_guard_limit_requires_force() {
         let base = 5 << 50;

@@ -1,4 +1,4 @@
-//! Turns acknowledged writes into a deadline: until when the server cannot have expired the session.
+//! Turns acknowledged writes into the session deadline, before which the server cannot have expired the session.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub struct HeartbeatSchedule {
     pub timeout: Duration,
     /// Time between two committed writes.
     pub period: Duration,
-    /// Taken off the earliest possible expiry.
+    /// The deadline lies this long before the earliest possible expiry.
     pub margin: Duration,
     /// A longer time than this between two sends is a gap, after which it is unknown what the leader has received from
     /// the session.
     pub gap: Duration,
-    /// How long a follower may take to relay to the leader that the session is alive.
+    /// The longest time that a follower takes to tell the leader that the session is alive.
     pub relay: Duration,
 }
 
@@ -29,7 +29,7 @@ impl HeartbeatSchedule {
         Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + relay, relay }
     }
 
-    /// How long an acknowledged write proves the session alive, counted from its sending.
+    /// The time for which an acknowledged write proves the session alive, counted from its sending.
     pub fn validity_duration(&self) -> Duration {
         self.timeout.saturating_sub(self.margin)
     }
@@ -57,18 +57,19 @@ impl HeartbeatSchedule {
 pub(crate) struct HeartbeatTracker {
     rhythm: HeartbeatSchedule,
     previous: BootInstant,
-    /// The first heartbeat after the last gap. `None` before the first gap: the leader itself has made the session.
+    /// The time of the first heartbeat after the last gap. `None` before the first gap: the leader itself has made the
+    /// session, so it knows of it.
     began: Option<BootInstant>,
 }
 
 impl HeartbeatTracker {
-    /// `connecting`: the instant before the session was requested; the session cannot be older.
+    /// `connecting`: the instant before the session was requested; the session was created after it.
     pub(crate) fn new(schedule: HeartbeatSchedule, connecting: BootInstant) -> Self {
         Self { rhythm: schedule, previous: connecting, began: None }
     }
 
-    /// Call this when a heartbeat is passed to the client library, before it is awaited. `schedule`: the present one
-    /// of the session.
+    /// Call this when a heartbeat is passed to the client library, before it is awaited. `schedule`: the schedule that
+    /// the session has now.
     pub(crate) fn record_sent(&mut self, now: BootInstant, schedule: HeartbeatSchedule) {
         self.rhythm = schedule;
         if now.since(self.previous) > self.rhythm.gap {
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// The largest delay in rhythm is a period and the half tick after which a follower has informed its leader.
+    /// The gap of a schedule is a period plus the half tick after which a follower has informed its leader.
     #[test]
     fn schedule_follows_negotiated_timeout() {
         assert_eq!(HeartbeatSchedule::new(&policy(None), Duration::from_secs(12)), RHYTHM);
@@ -139,8 +140,8 @@ mod tests {
         assert_eq!((short.period, short.gap), (Duration::from_millis(500), Duration::from_millis(1500)));
     }
 
-    /// A session whose deadline covers less than two heartbeats is lost whenever one of them is late; a margin below
-    /// the minimum lets a session expire before its deadline.
+    /// A schedule is rejected if its deadline covers less than two heartbeats, because one late heartbeat would lose
+    /// the session, or if its margin is below the minimum, because the session could expire before its deadline.
     #[test]
     fn schedule_needs_two_heartbeats_and_margin() {
         let sound = |timeout, margin| {
@@ -198,7 +199,7 @@ mod tests {
             (beats.acknowledged_deadline(), beats.period()),
             (Some(schedule.deadline(ms(199))), schedule.period)
         );
-        // A long tick, and a short session: a heartbeat comes sooner than the follower's relay.
+        // With a long tick and a short session the period is shorter than the time of a follower's relay.
         let schedule = HeartbeatSchedule { relay: Duration::from_secs(2), ..RHYTHM };
         let mut beats = HeartbeatTracker::new(schedule, second(100));
         for (at, moves) in [(200, false), (201, false), (202, true), (203, true)] {

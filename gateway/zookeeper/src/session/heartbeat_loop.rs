@@ -20,12 +20,12 @@ use super::{
 use crate::session::settings::SessionSettings;
 use crate::state::RollbackAlarm;
 
-/// The registration of a session, for its heartbeats.
+/// The facts of a registered session that its heartbeats need.
 pub(super) struct SessionRegistration {
     pub(super) member: String,
     pub(super) era: VersionedInstallationMeta,
     pub(super) beats: HeartbeatTracker,
-    /// The connection over which the session was created.
+    /// The reconnect count of the connection over which the session was created.
     pub(super) connection: u64,
     pub(super) alarm: RollbackAlarm,
 }
@@ -78,17 +78,17 @@ pub(super) async fn keep_session_alive<L: ZkClient>(
         ended = watch_connection_state(live, settings, view) => ended,
         ended = wait_until_silent(live) => ended,
         never = chores(live) => match never {},
-        // This session has found a rollback of ZooKeeper, or another one of the process has; the next session checks
-        // for itself.
+        // A session of this process, this one or another one, has found a rollback of ZooKeeper. The next session
+        // checks for itself.
         () = alarm.wait_raised() => SessionError::RolledBack,
-        // An attempt has found an own node with another owner.
+        // An attempt has found that its node is owned by another session.
         () = live.ended.cancelled() => SessionError::Swapped,
         () = stop.cancelled() => SessionError::Stopped,
     }
 }
 
-/// Reports the connection state of the client library. Only the end of a session is trusted; nothing here extends the
-/// deadline.
+/// Reports the connection state of the client library. Of that state only the end of the session is trusted; nothing
+/// here extends the deadline.
 async fn watch_connection_state<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
@@ -104,8 +104,8 @@ async fn watch_connection_state<L: ZkClient>(
                 return SessionError::Expired;
             }
         }
-        // At once, and not with the next heartbeat: the deadline was computed with the longer timeout, and is too late
-        // now.
+        // The timeout is applied now, and not with the next heartbeat: the deadline was computed with the longer
+        // timeout, and may be too late now.
         if let Err(ended) = apply_granted_timeout(live, settings) {
             return ended;
         }
@@ -147,7 +147,7 @@ async fn send_heartbeats<L: ZkClient>(
             return ended;
         }
         beats.record_sent(live.clock.now(), live.heartbeat_schedule.get());
-        // Counted from now, because missed heartbeats are not made up for after a pause.
+        // The next heartbeat is counted from now, because missed heartbeats are not made up for after a pause.
         next = Instant::now() + beats.period();
         let sent = live.clock.now();
         let says = settings.member.encoded_member();
@@ -162,8 +162,8 @@ async fn send_heartbeats<L: ZkClient>(
             Ok(_) => {
                 live.last_acknowledged.set(live.clock.now());
                 pace.log_lag_change(took, live.heartbeat_schedule.get());
-                // Only if the connection was known to be this session's before and after: the write may have waited and
-                // gone out over a new one.
+                // The deadline is extended only if the connection was known to be this session's before the write and
+                // is the same after it: the write may have waited and gone out over a new one.
                 if let (Some(deadline), true) =
                     (beats.acknowledged_deadline(), live.client.reconnect_count() == *ours)
                 {
@@ -205,8 +205,8 @@ impl HeartbeatLagLogger {
     }
 }
 
-/// A server may grant a shorter timeout than the session was created with, and so expire the session sooner. The
-/// deadline is moved back by the difference.
+/// Applies a shorter timeout that a server has granted after the session was created. Such a server expires the session
+/// sooner, so the deadline is moved back by the difference.
 fn apply_granted_timeout<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
@@ -227,9 +227,9 @@ fn apply_granted_timeout<L: ZkClient>(
     Ok(())
 }
 
-/// Returns when the client library reports a connection, but nothing was acknowledged for too long for that to be true.
-/// Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend no
-/// deadline: a new session would not make the servers faster.
+/// Returns when the client library reports a connection, but nothing was acknowledged for longer than a connection can
+/// be silent. The library's task may have died, and then it never reports an end. Here slow acknowledgements count even
+/// if they extend no deadline: a new session would not make the servers faster.
 async fn wait_until_silent<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
     loop {
         let timeout = live.heartbeat_schedule.get().timeout;

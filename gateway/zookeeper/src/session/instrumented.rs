@@ -11,7 +11,7 @@ use super::client::{
 };
 use crate::metrics::SessionMetrics;
 
-/// A session, or a connector, whose operations are counted.
+/// A session, or a connector, whose operations are timed, and whose failures are counted.
 pub struct InstrumentedZk<T> {
     inner: T,
     metrics: SessionMetrics,
@@ -43,7 +43,7 @@ impl<T> InstrumentedZk<T> {
 
 /// The kind of a failure, for the metrics.
 trait ErrorLabel {
-    /// `None`: an ordinary answer, not counted as a failure.
+    /// `None`: an ordinary answer, which is not counted as a failure.
     fn label(&self) -> Option<&'static str>;
 }
 

@@ -15,15 +15,15 @@ use super::{
 use crate::installation::FORMAT;
 use crate::peer_endpoint::{AdminPageAddress, PeerEndpoint};
 
-/// The data as it is to be written, shared by all sessions of a process.
+/// The data of the member nodes of this process, as the next heartbeat writes it; shared by all its sessions.
 #[derive(Debug, Clone)]
 pub struct LocalMember {
     written: Arc<Mutex<EncodedMember>>,
-    /// The same as long as the process lives.
+    /// The endpoint for peers, which stays the same as long as the process lives.
     reach: Option<PeerEndpoint>,
     /// The result of the last check of the peers' member nodes.
     others: Arc<PeerPlanCheck>,
-    /// `None` for a program that names its keys itself.
+    /// The publication of the plan; `None` for a program that names its keys itself.
     publishes: Option<MemberPlanPublisher>,
 }
 
@@ -36,7 +36,7 @@ struct EncodedMember {
 /// The plan publication of a process that publishes its plan.
 #[derive(Debug, Clone)]
 pub(super) struct MemberPlanPublisher {
-    /// The plan that its sessions have to publish from now on.
+    /// The plan that the sessions of the process have to publish from now on.
     pub(super) now: watch::Sender<PublishedPlanBytes>,
     pub(super) judge: Arc<dyn PlanConflictHandler>,
     /// Plans of peers, by fingerprint. A published plan never changes, so it is read once.
@@ -49,12 +49,13 @@ pub(super) struct MemberPlanPublisher {
 const MAX_CACHED_PLANS: usize = 16;
 
 impl LocalMember {
-    /// `plan`: the fingerprint of the part of the plan that determines keys and lock paths.
+    /// The data of a process without a peer listener. `plan`: the fingerprint of the part of the plan that determines
+    /// keys and lock paths.
     pub fn new(plan: u64) -> Self {
         Self::with_endpoint(plan, None)
     }
 
-    /// For a gateway with a peer listener.
+    /// The data of a process with a peer listener at `reach`; see [`LocalMember::new`].
     pub fn with_endpoint(plan: u64, reach: Option<PeerEndpoint>) -> Self {
         let written = EncodedMember::encode(MemberRecord {
             format: FORMAT,
@@ -129,7 +130,7 @@ impl LocalMember {
         self.lock_member().data.clone()
     }
 
-    /// Whether a gateway with this fingerprint locks the same keys as we do, or has no plan.
+    /// Whether a gateway with this fingerprint locks the same keys as this process, or has no plan.
     pub(super) fn is_compatible_with(&self, plan: &str) -> bool {
         plan == self.lock_member().member.plan || is_no_plan(plan)
     }
@@ -147,7 +148,7 @@ impl LocalMember {
         known.insert(publication.fingerprint().to_owned(), publication.clone());
     }
 
-    /// The members that have to be read: all but known programs. Drops programs that are gone.
+    /// The members that have to be read: all but known programs without a plan. Forgets those programs that are gone.
     pub(super) fn members_to_read(&self, members: Vec<String>) -> Vec<String> {
         let Some(publishes) = &self.publishes else { return members };
         let mut programs = publishes.planless_members();

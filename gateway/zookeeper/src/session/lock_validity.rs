@@ -33,12 +33,12 @@ impl LockValidity {
         self.session.session_id()
     }
 
-    /// Ends the validity for ever.
+    /// Ends the validity of this tenure for ever.
     pub fn revoke(&self) {
         self.taken_away.store(true, Ordering::Release);
     }
 
-    /// Whether it is lost for ever.
+    /// Whether the validity is lost for ever: the lock node was removed, or the session was revoked.
     pub fn is_lock_validity_lost(&self) -> bool {
         self.is_lock_node_removed() || self.session.is_revoked()
     }
@@ -80,7 +80,7 @@ mod tests {
         assert!(validity.is_lock_validity_lost() && !validity.is_lock_node_removed());
     }
 
-    /// Its session lives on, and its other tenures stay valid.
+    /// A removed lock node ends only its own tenure: the session lives on, and its other tenures stay valid.
     #[test]
     fn removed_node_ends_only_its_grant() {
         let session = Arc::new(SessionDeadline::new(1, at(100)));

@@ -1,5 +1,5 @@
 //! Keeps the log short while there is no session: each reason is logged once, although every session meets it at each
-//! attempt. Also tells a pause of the process once, although every session sees it.
+//! attempt. A pause of the process, too, is logged once, although every session sees it.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use std::{
 
 use fencegate_process::clock::BootInstant;
 
-/// The reasons that were logged, and when. Several sessions may report different reasons in turns.
+/// The reasons that were logged, each with the time. Several sessions may report different reasons in turns.
 #[derive(Debug, Default)]
 pub struct LogDedup {
     said: Mutex<BTreeMap<String, Instant>>,
@@ -22,7 +22,8 @@ pub struct LogDedup {
     last_pause: AtomicU64,
 }
 
-/// The right to run that audit. If it is dropped before [`AclAuditClaim::complete`], another session may run it.
+/// The right to audit write access to the nodes. If it is dropped before [`AclAuditClaim::complete`], another session
+/// may run the audit.
 pub(crate) struct AclAuditClaim<'c>(Option<&'c AtomicBool>);
 
 impl AclAuditClaim<'_> {
@@ -42,7 +43,8 @@ impl Drop for AclAuditClaim<'_> {
 /// A lasting reason is logged again after this time, so that people need not look far back in the log.
 const REPEAT_AFTER: Duration = Duration::from_secs(30);
 
-/// More reasons than a process has at once. Without a bound, texts that differ each time would fill the memory.
+/// The most reasons that are remembered: more than a process has at once. Without a bound, texts that differ each
+/// time would fill the memory.
 const MAX_REASONS: usize = 64;
 
 impl LogDedup {
@@ -65,13 +67,13 @@ impl LogDedup {
         true
     }
 
-    /// Gives the claim to one caller only.
+    /// Gives the claim to audit write access to one caller only.
     pub(crate) fn claim_audit(&self) -> Option<AclAuditClaim<'_>> {
         let mine = self.audited.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
         mine.is_ok().then_some(AclAuditClaim(Some(&self.audited)))
     }
 
-    /// True for exactly one of those who saw the process stand still at one time.
+    /// True for exactly one of the sessions that saw the process paused from `begin` to `end`.
     pub fn claim_pause(&self, begin: BootInstant, end: BootInstant) -> bool {
         let last = self.last_pause.load(Ordering::Acquire);
         let end = end.as_nanos();
@@ -93,7 +95,7 @@ impl LogDedup {
 mod tests {
     use super::*;
 
-    /// A pause that several sessions see is one; the next one is another.
+    /// A pause that several sessions see is claimed once; the next pause can be claimed again.
     #[test]
     fn pause_is_claimed_once() {
         let dedup = LogDedup::default();

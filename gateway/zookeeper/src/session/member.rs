@@ -11,25 +11,25 @@ pub struct MemberRecord {
     pub version: String,
     /// Fingerprint of the part of the plan that determines keys and lock paths: 16 hex digits.
     pub plan: String,
-    /// The endpoint for its peers. Builds before this field neither write nor read it.
+    /// The endpoint at which peers reach the gateway. Builds before this field neither write nor read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerEndpoint>,
-    /// Its admin page. Builds before this field do not write it.
+    /// The admin page of the gateway. Builds before this field do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<AdminPageAddress>,
-    /// Whether it publishes its plan, and gives way to gateways that published an incompatible plan before. Older
-    /// builds do not have this field, and do neither.
+    /// Whether the gateway publishes its plan, and gives way to gateways that published an incompatible plan before.
+    /// Older builds do not have this field, and do neither.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub publishes: bool,
-    /// Whether it drains: requests that run there go on, and it accepts no new ones. Older builds do not have this
-    /// field.
+    /// Whether the gateway drains: requests that run there go on, and it accepts no new ones. Older builds do not have
+    /// this field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
 }
 
 impl MemberRecord {
-    /// Whether it is a program that names its keys itself, such as `fencegate lock`. It has no plan that could differ
-    /// from the plans of gateways.
+    /// Whether the member is a program that names its keys itself, such as `fencegate lock`. It has no plan that could
+    /// differ from the plans of gateways.
     pub fn is_lock_client(&self) -> bool {
         is_no_plan(&self.plan)
     }
@@ -43,18 +43,19 @@ pub fn is_no_plan(fingerprint: &str) -> bool {
     fingerprint == format_fingerprint(NO_PLAN)
 }
 
-/// A fingerprint, as a member node has it.
+/// Formats a fingerprint as member nodes contain it.
 pub(super) fn format_fingerprint(plan: u64) -> String {
     format!("{plan:016x}")
 }
 
-/// The gateway's name, from the name of a member node. The session's id follows it there, see
+/// The gateway's name, from the name of a member node. In that name the session's id follows it, see
 /// [`super::paths::ZkPaths::member_path`].
 pub fn gateway_name(node: &str) -> &str {
     node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
 }
 
-/// The gateway that owns this session, among the names of member nodes. `session`: its id, as in those names.
+/// The gateway that owns the session with the id `session`, among the names of member nodes. The id is written as in
+/// those names.
 pub fn find_gateway(members: &[String], session: &str) -> Option<String> {
     members.iter().find_map(|member| member.strip_suffix(session)?.strip_suffix('-')).map(str::to_owned)
 }

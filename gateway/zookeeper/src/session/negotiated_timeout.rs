@@ -29,13 +29,13 @@ use tracing_subscriber::{
 #[derive(Debug)]
 struct NegotiatedTimeouts {
     heard: BTreeMap<i64, ObservedTimeout>,
-    /// In order of their first connection.
+    /// The ids of the sessions, in the order of their first connection.
     sessions: VecDeque<i64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct ObservedTimeout {
-    /// The shortest timeout that it was ever granted.
+    /// The shortest timeout that a server ever granted to the session.
     least: Duration,
     /// The number of connections for which a timeout was observed.
     times: u64,
@@ -73,7 +73,7 @@ impl NegotiatedTimeouts {
     }
 }
 
-/// The tracing layer, for the log of a process that has sessions.
+/// The tracing layer that observes the granted timeouts. The log of a process that has sessions needs it.
 pub fn negotiated_timeout_layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let told = |metadata: &Metadata<'_>| {
         metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == CLIENT_LOG_TARGET
@@ -103,7 +103,7 @@ struct ZkConnectLogLine {
 }
 
 const CONNECT_RESPONSE_PREFIX: &str = "received connect response: ConnectResponse { ";
-/// Longer than the line can be.
+/// The most bytes of a log line that are kept: more than a connect response takes.
 const MAX_LINE_LEN: usize = 512;
 
 impl Visit for ZkConnectLogLine {
@@ -128,7 +128,7 @@ impl Write for ZkConnectLogLine {
     }
 }
 
-/// Reads session and timeout from the line.
+/// Reads session and timeout from the log line of a connect response.
 fn parse_connect_response(line: &str) -> Option<(i64, Duration)> {
     let mut fields =
         line.strip_prefix(CONNECT_RESPONSE_PREFIX)?.split(", ").filter_map(|field| field.split_once(": "));

@@ -1,5 +1,5 @@
-//! What one session caches about the parents of keys: which exist in ZooKeeper, and where its own attempts are. A wrong
-//! entry costs one round trip.
+//! The session's cache about the parents of keys: which of them exist in ZooKeeper, and at which of them this session
+//! has attempts. A wrong entry costs one round trip.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ pub struct ParentNodeCache {
     there: BoundedSet,
     /// Parents at which a transaction was refused because of other contenders.
     disputed: BoundedSet,
-    /// The number of own attempts, by parent.
+    /// The number of this session's attempts, by the hash of the parent.
     ours: RefCell<HashMap<u64, u32>>,
     pub kept: RetainedParents,
     hasher: RandomState,
@@ -24,7 +24,7 @@ pub struct ParentNodeCache {
 /// A set of bounded size: if two entries have the same index, the later one stays.
 struct BoundedSet(RefCell<Box<[u64]>>);
 
-/// Entries of a set, eight bytes each.
+/// The number of entries of a set; each takes eight bytes.
 const CAPACITY: usize = 8192;
 
 impl Default for BoundedSet {
@@ -78,19 +78,20 @@ impl ParentNodeCache {
         self.disputed.insert(self.parent_hash(parent));
     }
 
-    /// Records that an own node was created without other contenders, so the parent is not disputed any more.
+    /// Records that this session created a node without other contenders, so the parent is not disputed any more.
     pub(crate) fn clear_disputed(&self, parent: &str) {
         self.disputed.remove(self.parent_hash(parent));
     }
 
-    /// Counts an own attempt that begins there. Pass the returned hash to [`ParentNodeCache::remove_attempt`] at its end.
+    /// Counts an attempt of this session that begins at `parent`. Pass the returned hash to
+    /// [`ParentNodeCache::remove_attempt`] at its end.
     pub fn add_attempt(&self, parent: &str) -> u64 {
         let mark = self.parent_hash(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;
         mark
     }
 
-    /// Whether an own attempt is there, or about to be.
+    /// Whether an attempt of this session is at `parent`, or about to be.
     pub fn has_attempts(&self, parent: &str) -> bool {
         self.ours.borrow().contains_key(&self.parent_hash(parent))
     }
@@ -105,13 +106,13 @@ impl ParentNodeCache {
         }
     }
 
-    /// Whether exactly one own attempt is there, or about to be.
+    /// Whether exactly one attempt of this session is at the parent, or about to be.
     pub fn has_single_attempt(&self, mark: u64) -> bool {
         self.ours.borrow().get(&mark) == Some(&1)
     }
 
     fn parent_hash(&self, parent: &str) -> u64 {
-        // 0 stands for an empty entry.
+        // A hash is never 0, because 0 stands for an empty entry.
         self.hasher.hash_one(parent) | 1
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct PlanPartName {
 }
 
 impl PlanPartName {
-    /// `None` for a node of a later build or of another program.
+    /// Parses the name of a node; `None` for a node of a later build or of another program.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let mut pieces = name.split('.');
         let fingerprint = pieces.next()?;
@@ -63,17 +63,18 @@ impl ZkPaths {
         }
     }
 
-    /// Identity and era of the installation.
+    /// The node with the identity and the era of the installation.
     pub fn meta_path(&self) -> String {
         format!("{}/meta", self.root)
     }
 
-    /// A node that `fencegate check --online` makes and removes again, to learn the time of ZooKeeper. Nothing watches its parent.
+    /// A node that `fencegate check --online` creates and removes again, to read the time of ZooKeeper. Nothing watches
+    /// its parent, so nobody is woken.
     pub fn clock_probe_path(&self, session: i64) -> String {
         format!("{}/clock-{session:016x}", self.root)
     }
 
-    /// Parent of the gateways' registrations.
+    /// Parent of the member nodes, by which gateways are registered.
     pub fn members_path(&self) -> String {
         format!("{}/members", self.root)
     }
@@ -117,7 +118,8 @@ impl ZkPaths {
         }
     }
 
-    /// Keys are spread over 256 nodes, so that no parent grows without bound.
+    /// The node above the parents of the locks in one shard. Keys are spread over 256 such nodes, so that none grows
+    /// without bound.
     pub fn lock_shard_path(&self, key: &ResourceKey) -> String {
         format!("{}/locks/{:02x}", self.root, key.lock_shard())
     }
@@ -127,7 +129,7 @@ impl ZkPaths {
         format!("{}/ops", self.root)
     }
 
-    /// One of 256, so that no parent grows without bound.
+    /// The node above the records of operations in one shard. There are 256 shards, so that none grows without bound.
     pub fn operation_shard_path(&self, id: &OperationId) -> String {
         format!("{}/ops/{:02x}", self.root, id.as_bytes()[0])
     }

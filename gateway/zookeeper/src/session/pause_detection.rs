@@ -1,5 +1,5 @@
-//! Tells when the process stood still. It runs beside a session and beside the attempts to get one: a pause that costs the
-//! session is told like any other.
+//! Detects pauses of the process. This runs beside a session and beside the attempts to get one, so a pause that costs
+//! the session is reported like any other.
 
 use std::{convert::Infallible, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
@@ -9,8 +9,8 @@ use tracing::warn;
 
 use super::{heartbeat::HeartbeatSchedule, settings::SessionSettings};
 
-/// Reports pauses of the process, each once, also where several sessions run this. It only sleeps and reads the clock, so
-/// that slow answers of ZooKeeper do not count as pauses. `schedule`: that of the session, while there is one.
+/// Reports pauses of the process, each once, even if several sessions run this. It only sleeps and reads the clock, so
+/// that slow answers of ZooKeeper do not count as pauses. `schedule`: the schedule of the session, if there is one.
 pub(super) async fn run_pause_detection(
     settings: &SessionSettings,
     schedule: impl Fn() -> Option<HeartbeatSchedule>,
@@ -30,8 +30,9 @@ pub(super) async fn run_pause_detection(
     }
 }
 
-/// Sleeps for `rest`, and returns by how much longer it took. After a pause of more than `least` it returns at the first
-/// poll, whatever the timer says: what is polled after this may end the session because of that pause.
+/// Sleeps for `rest`, and returns by how much longer the sleep took. After a pause of more than `least` it returns at
+/// the first poll, whatever the timer says: a future that is polled after this one may end the session because of that
+/// pause, and the pause has to be reported before.
 async fn measure_sleep_overrun(clock: &SharedClock, rest: Duration, least: Duration) -> Duration {
     let begin = clock.now();
     let late = || clock.now().since(begin).saturating_sub(rest);
@@ -48,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// A pause is seen in the poll in which something else ends because of it, although the timer has not fired.
+    /// A pause is detected in the poll in which another future ends because of it, although the timer has not fired.
     #[tokio::test]
     async fn pause_is_seen_before_what_it_ends() {
         let manual = Arc::new(ManualClock::default());

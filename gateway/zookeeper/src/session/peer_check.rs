@@ -15,15 +15,16 @@ use tracing::{info, warn};
 /// The last check of the peers. One session of the process checks, and all share the result.
 #[derive(Debug, Default)]
 pub(super) struct PeerPlanCheck {
-    /// When the last check was, in nanoseconds since boot; 0 if a check is due.
+    /// The time of the last check, in nanoseconds since boot; 0 if a check is due.
     looked: AtomicU64,
     /// Peers that lock other keys, by name.
     unlike: Mutex<BTreeSet<String>>,
-    /// Paths of this process's own member nodes, of its latest sessions.
+    /// The paths of the member nodes of this process's latest sessions.
     ours: Mutex<VecDeque<String>>,
 }
 
-/// Several times as many as a process has at once, because a lost session leaves its node for a while.
+/// The most member nodes of this process that are remembered: several times as many as it has sessions at once, because
+/// a lost session leaves its node for a while.
 const MAX_OWN_MEMBERS: usize = 512;
 
 impl PeerPlanCheck {
@@ -33,8 +34,8 @@ impl PeerPlanCheck {
     }
 
     /// Records a member node of this process; call it before the node is created. After a reload the node has the old
-    /// plan until the next heartbeat, and must not count as a peer's. The name alone would not do: in a rolling restart
-    /// two processes have one name.
+    /// plan until the next heartbeat, and must not count as a peer's. The gateway's name alone does not identify the
+    /// node: in a rolling restart two processes have one name.
     pub(super) fn add_own_member(&self, member: &str) {
         let mut ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
         ours.push_back(member.to_owned());

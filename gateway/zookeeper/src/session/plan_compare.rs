@@ -16,11 +16,11 @@ use super::{
 /// How often a session checks whether a comparison is due.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Most member nodes that are read; each gateway has one per session.
+/// The most member nodes that are read; each gateway has one per session.
 const MOST: usize = 4096;
 
-/// Compares for as long as it is polled. Reads only. `told` is called after each comparison with the number of gateways
-/// that lock other keys.
+/// Compares the plans once in each period `every`, for as long as it is polled. Reads only. `told` is called after each
+/// comparison with the number of gateways that lock other keys.
 pub async fn run_fingerprint_comparison<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
@@ -56,7 +56,7 @@ async fn mismatched_peers<L: ZkClient>(
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
     let peers = paths.iter().zip(read).filter_map(|(path, read)| {
         let node = path.strip_prefix(&folder)?.trim_start_matches('/');
-        // If a node has gone meanwhile, its gateway has gone as well.
+        // If a member node has gone meanwhile, so has its gateway.
         Some((gateway_name(node).to_owned(), read.ok()?.0))
     });
     Ok(find_mismatched(&settings.member.encoded_member(), peers))
@@ -72,7 +72,8 @@ fn find_mismatched(ours: &[u8], peers: impl Iterator<Item = (String, Vec<u8>)>) 
         .collect()
 }
 
-/// `None` if this is no member's data, or that of a program without a plan.
+/// The fingerprint of the plan in a member's data; `None` if this is no member's data, or that of a program without a
+/// plan.
 fn plan_fingerprint(data: &[u8]) -> Option<String> {
     let member = serde_json::from_slice::<MemberRecord>(data).ok()?;
     (!member.is_lock_client()).then_some(member.plan)
@@ -87,8 +88,8 @@ mod tests {
         (name.to_owned(), LocalMember::new(plan).encoded_member().to_vec())
     }
 
-    /// Commands and programs that name their keys themselves are told as peers with another plan by no gateway, nor
-    /// gateways by them.
+    /// Commands and programs that name their keys themselves have no plan: no gateway reports them as peers with
+    /// another plan, and they report no gateway.
     #[test]
     fn program_without_plan_never_mismatches() {
         let ours = LocalMember::new(7).encoded_member();

@@ -3,8 +3,8 @@
 //! Each session that publishes a plan creates an ephemeral node below each part: its announcement of the plan. The
 //! czxid of that node decides which session was first. A part is a container: the server removes it some time after its
 //! last child has gone, so no cleanup is needed. If a part is removed just before a session announces it, the
-//! announcement fails, and the part is written again. The same transaction writes `{root}/plans`. That wakes the peers,
-//! and the version of that node shows whether any session has published since.
+//! announcement fails, and the part is written again. The transaction of an announcement also writes `{root}/plans`.
+//! That wakes the peers, and the version of that node shows whether any session has published in the meantime.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::{
     plan_publication::PublishedPlanBytes,
 };
 
-/// Bytes of a part: well below the megabyte that a server accepts in one request.
+/// The most bytes of a part: well below the megabyte that a server accepts in one request.
 const PART_BYTES: usize = 512 * 1024;
 
-/// A larger plan is not accepted.
+/// The most parts of a plan. A larger plan is not accepted.
 const MAX_PARTS: usize = 64;
 
 /// Paths of the parts of a plan, first to last.
@@ -82,7 +82,7 @@ pub(super) async fn list_published(
     first.into_iter().zip(below).map(|(part, members)| Ok((part, members?))).collect()
 }
 
-/// Reads a plan. `Err(Ok(why))`: its content does not match its name.
+/// Reads a plan. `Err(Ok(why))`: the content of the plan does not match its name.
 pub(super) async fn assemble_plan(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -107,11 +107,11 @@ pub(super) async fn assemble_plan(
     }
 }
 
-/// Announces `next` in place of `before`. `version`: of `{root}/plans`; if any session has published since, this is
-/// refused.
+/// Announces `next` in place of `before`. `version`: the version of `{root}/plans` that was read. If any session has
+/// published after that read, the announcement is refused.
 ///
 /// # Errors
-/// Step 0 is refused if another session has published since.
+/// Returns an error with step 0 if another session has published after `version` was read.
 pub(super) async fn replace_plan(
     link: &impl ZkClient,
     paths: &ZkPaths,

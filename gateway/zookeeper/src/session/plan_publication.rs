@@ -7,14 +7,14 @@ use aws_lc_rs::digest::{SHA256, digest};
 use fencegate_policies::hex;
 use tracing::warn;
 
-/// Bytes, named by their hash.
+/// The bytes of a plan, named by their hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PublishedPlanBytes {
     fingerprint: Arc<str>,
     bytes: Arc<[u8]>,
 }
 
-/// A session of another registered gateway.
+/// The plan of one session of another registered gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerPlanPublication {
     pub gateway: String,
@@ -22,15 +22,16 @@ pub struct PeerPlanPublication {
     pub says: PeerPlanStatus,
 }
 
-/// Whether another gateway's plan was published before or after ours.
+/// Whether another gateway's plan was published before or after the plan of this gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerPlanPrecedence {
-    /// It was published before the own plan. That gateway may not have seen the own plan, so this gateway has to give
-    /// way.
+    /// The peer's plan was published before the plan of this gateway. The peer may not have seen the plan of this
+    /// gateway, so this gateway has to give way.
     Older,
-    /// It was published after the own plan. That gateway has seen the own plan, and gives way.
+    /// The peer's plan was published after the plan of this gateway. The peer has seen the plan of this gateway, and
+    /// gives way.
     Younger,
-    /// It never gives way: a build that neither publishes nor compares.
+    /// The peer never gives way: its build neither publishes plans nor compares them.
     Legacy,
 }
 
@@ -38,9 +39,10 @@ pub enum PeerPlanPrecedence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerPlanStatus {
     Published(PublishedPlanBytes),
-    /// The error of reading it.
+    /// The peer's plan could not be read; the text is the error.
     Unreadable(String),
-    /// It has published nothing, and its fingerprint means that it locks other keys. Older builds compare only that.
+    /// The peer has published nothing, and its fingerprint means that it locks other keys. Older builds compare only
+    /// fingerprints.
     Incompatible,
 }
 
@@ -53,7 +55,7 @@ impl PeerPlanStatus {
     }
 }
 
-/// Interprets the bytes. Its methods run on the thread of the sessions, so they must not take long.
+/// Interprets the bytes of plans. Its methods run on the thread of the sessions, so they must not take long.
 pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have incompatible plans. From now on the session may lock only the
     /// keys that these plans leave to it.
@@ -64,12 +66,12 @@ pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
         others: &[PeerPlanPublication],
     );
 
-    /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
-    /// both.
+    /// `session` is about to publish `next` in place of `ours`. From now on it may lock only the keys that it may lock
+    /// under both plans.
     ///
     /// # Errors
-    /// It may not publish `next` now: it would become the youngest while it works on keys that a peer locks
-    /// differently. The text is for the log.
+    /// Returns an error if the session may not publish `next` now: its plan would become the youngest while it works on
+    /// keys that a peer locks differently. The text is for the log.
     fn begin_plan_switch(
         &self,
         session: i64,
@@ -78,7 +80,7 @@ pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
         others: &[PeerPlanPublication],
     ) -> Result<(), String>;
 
-    /// The session is over; nothing may be locked under it.
+    /// Records that the session is over; nothing may be locked under it.
     fn end_session(&self, session: i64);
 }
 
@@ -91,7 +93,7 @@ impl PublishedPlanBytes {
         Self { fingerprint: fingerprint.into(), bytes: bytes.into() }
     }
 
-    /// 64 hex digits.
+    /// The name of the plan: 64 hex digits.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
@@ -101,7 +103,7 @@ impl PublishedPlanBytes {
     }
 }
 
-/// Without the bytes: there may be very many.
+/// Shows the number of bytes in place of the bytes, because there may be very many.
 impl fmt::Debug for PublishedPlanBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Publication({}, {} bytes)", self.fingerprint, self.bytes.len())
@@ -112,10 +114,10 @@ impl fmt::Debug for PublishedPlanBytes {
 #[derive(Debug)]
 pub(super) struct SessionPlanPublication {
     now: RefCell<PublishedPlanBytes>,
-    /// The plan that is being published. It stays here after a lost answer, until it is known which of the two is
-    /// published.
+    /// The plan that is being published. After a lost answer it stays here until it is known whether this plan or the
+    /// former one is published.
     pub(super) next: RefCell<Option<PublishedPlanBytes>>,
-    /// The reason that was last logged for the delay.
+    /// The reason that was last logged for a delay of the publication.
     told: RefCell<String>,
 }
 

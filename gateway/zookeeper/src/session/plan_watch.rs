@@ -1,8 +1,9 @@
-//! Compares the published plans of all gateways, again and again, and publishes a new plan in place of the one before.
+//! Compares the published plans of all gateways again and again, and publishes a new plan of this gateway in place of
+//! the former one.
 //!
 //! Each session reads the peers' plans after its own node was created, and through its own session. So it sees every
 //! older node that still exists. Of two sessions with incompatible plans the younger one therefore sees the other, and
-//! gives way. The set of older nodes never grows: no node can be created older than the own one.
+//! gives way. The set of older nodes never grows: a new node is always younger than the session's own node.
 
 use std::{collections::HashSet, convert::Infallible, future::pending, time::Duration};
 
@@ -22,10 +23,10 @@ use super::{
     },
 };
 
-/// Several nodes change at once when gateways start, so an evaluation waits this long for more changes.
+/// An evaluation waits this long for more changes, because several nodes change at once when gateways start.
 const GATHERS: Duration = Duration::from_millis(50);
 
-/// How often the publication of a new plan is tried in one round, while peers come and go.
+/// The publication of a new plan is tried this often in one round, while peers come and go.
 const TRIES: usize = 8;
 
 /// The most member nodes that are read in one evaluation.
@@ -34,7 +35,7 @@ const MOST: usize = 4096;
 /// Reads the peers' plans once, and passes them to the evaluator.
 ///
 /// # Errors
-/// [`ZkError::NoNode`]: the own node is gone, and only another client can have removed it.
+/// Returns [`ZkError::NoNode`] if the node of this session is gone. Only another client can have removed it.
 pub(super) async fn evaluate_peers<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Vec<PeerPlanPublication>, ZkError> {
@@ -58,8 +59,8 @@ pub async fn published_plans<L: ZkClient>(
     Ok(Some((ours, others, same)))
 }
 
-/// The same for a program that is no gateway, as if it had published `ours`. `plan`: the fingerprint that all builds
-/// compare.
+/// Like [`published_plans`], but for a program that is no gateway, as if it had published `ours`. `plan`: the
+/// fingerprint that all builds compare.
 pub async fn compare_plan(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -69,8 +70,8 @@ pub async fn compare_plan(
     peer_plans(link, paths, &LocalMember::new(plan), ours, 0).await
 }
 
-/// Evaluates the peers' plans whenever a gateway comes or goes, and each `every`. Publishes the new plan when the
-/// process has one. `sees` gets the names of the member nodes after each such change. Never returns.
+/// Evaluates the peers' plans whenever a gateway comes or goes, and once in each period `every`. Publishes the new plan
+/// when the process has one. `sees` gets the names of the member nodes after each such change. Never returns.
 pub async fn run_plan_evaluation<L: ZkClient>(
     live: &ActiveSession<L>,
     every: Duration,
@@ -118,8 +119,8 @@ async fn evaluation_round<L: ZkClient>(live: &ActiveSession<L>, publishes: &Memb
             warn!("the node by which this session has published its plan was removed by a stranger");
             live.ended.cancel();
         }
-        // The last evaluation stays in force: it can only improve, because no older node can be created. The next round
-        // tries again.
+        // The last evaluation stays in force: it can only become less strict, because no older node can be created. The
+        // next round tries again.
         Err(fault) => debug!(%fault, "the plans of the other gateways were not seen"),
     }
 }
@@ -165,7 +166,7 @@ async fn publish_if_changed<L: ZkClient>(
     Ok(())
 }
 
-/// The czxid of the own node, below the old or the new plan.
+/// The czxid of the node by which this session has announced its plan, the old or the new one.
 async fn own_czxid<L: ZkClient>(
     live: &ActiveSession<L>,
     announced: &SessionPlanPublication,
@@ -187,7 +188,7 @@ async fn own_czxid<L: ZkClient>(
 }
 
 /// All peers with another plan than `ours`: peers that have published one, and peers that publish nothing and lock
-/// other keys. Then the names of the peers that have published the same plan.
+/// other keys. The second list has the names of the peers that have published the same plan.
 pub(super) async fn peer_plans(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -195,7 +196,8 @@ pub(super) async fn peer_plans(
     ours: &PublishedPlanBytes,
     since: i64,
 ) -> Result<(Vec<PeerPlanPublication>, Vec<String>), ZkError> {
-    // Members are listed before plans: a member has published its plan before it is seen here.
+    // Members are listed before plans: a member that is listed has published its plan before, so the plan is in the
+    // second list.
     let members = link.children(&paths.members_path()).await?;
     let published = plan_nodes::list_published(link, paths).await?;
     let mut others = Vec::new();
@@ -217,7 +219,7 @@ pub(super) async fn peer_plans(
         let namings: Vec<String> = namings.collect();
         let seen = join_all(namings.iter().map(|path| link.stat(path))).await;
         for (member, seen) in by.iter().zip(seen) {
-            // If a node has gone meanwhile, its gateway has gone.
+            // If the node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
             let age =
                 if seen.czxid < since { PeerPlanPrecedence::Older } else { PeerPlanPrecedence::Younger };
@@ -254,8 +256,8 @@ async fn read_peer_plan(
     }
 }
 
-/// Gateways of builds that publish nothing, and whose fingerprint means that they lock other keys. A program that names
-/// its keys itself has no fingerprint.
+/// The gateways of builds that publish nothing, if their fingerprint means that they lock other keys. A program that
+/// names its keys itself has no fingerprint.
 async fn find_mismatched_legacy_peers(
     link: &impl ZkClient,
     paths: &ZkPaths,

@@ -27,14 +27,14 @@ struct NodePollerState {
 #[derive(Default)]
 struct PolledNodes {
     nodes: VecDeque<PolledNode>,
-    /// Whether a task polls them.
+    /// Whether a task polls the nodes.
     attended: bool,
 }
 
 struct PolledNode {
     path: String,
     was: NodeVersion,
-    /// Bytes of its data, because a read of its state returns the data, too.
+    /// The size of the node's data in bytes: a read of the node's state returns the data, too.
     bytes: usize,
     changed: oneshot::Sender<()>,
 }
@@ -47,7 +47,7 @@ pub(super) struct NodeVersion {
     children: i64,
 }
 
-/// Records that no task polls, however the task ends.
+/// Records, when it is dropped, that no task polls the nodes any more. It is dropped however the task ends.
 struct PollerRunningGuard(Rc<NodePollerState>);
 
 impl Drop for PollerRunningGuard {
@@ -66,7 +66,8 @@ impl From<&Stat> for NodeVersion {
 
 /// The most nodes per second that one session polls.
 const LOOKS_PER_SECOND: u32 = 1000;
-/// Most nodes of one request, and most bytes of their data. Nodes of other programs may have up to a megabyte each.
+/// The most nodes of one request, and the most bytes of their data. Nodes of other programs may have up to a megabyte
+/// each.
 const AT_ONCE: usize = 250;
 const MOST_BYTES: usize = 256 * 1024;
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
@@ -104,7 +105,8 @@ impl PolledWatches {
                 let state = &attends.0;
                 let looking = async {
                     while let Some(batch) = state.next_batch().await {
-                        // Kept only for this request, because the session ends with its last owner.
+                        // The client is kept only for this request, because the session ends when the last owner of the
+                        // client drops it.
                         let Some(client) = client.upgrade() else { return };
                         state.poll(&client, batch).await;
                     }
@@ -120,7 +122,7 @@ impl PolledWatches {
 }
 
 impl NodePollerState {
-    /// Returns the nodes that are due, when they are due. `None`: no wait is left.
+    /// Returns the nodes of the next request when they are due. `None`: no wait is left.
     async fn next_batch(&self) -> Option<Vec<PolledNode>> {
         let due = {
             let mut waiting = self.waiting.borrow_mut();
@@ -135,7 +137,7 @@ impl NodePollerState {
         Some(waiting.nodes.drain(..due).collect())
     }
 
-    /// Wakes the waits whose node has changed. The others wait again.
+    /// Reads the nodes once, and wakes the waits whose node has changed. The other waits stay queued.
     async fn poll(&self, client: &Client, batch: Vec<PolledNode>) {
         let faces = read_versions(client, &batch).await;
         let faces = faces.into_iter().map(Some).chain(std::iter::repeat(None));
@@ -143,14 +145,14 @@ impl NodePollerState {
             if face.flatten() == Some(node.was) {
                 self.waiting.borrow_mut().nodes.push_back(node);
             } else {
-                // This fails if the wait was dropped.
+                // Sending fails if the wait was dropped.
                 node.changed.send(()).ok();
             }
         }
     }
 }
 
-/// How many nodes with data of these sizes are read with one request.
+/// The number of nodes with data of these sizes that are read with one request.
 fn batch_len(sizes: impl Iterator<Item = usize>) -> usize {
     let mut bytes = 0;
     let fit = sizes.take(AT_ONCE).enumerate().take_while(|(number, size)| {
@@ -160,14 +162,14 @@ fn batch_len(sizes: impl Iterator<Item = usize>) -> usize {
     fit.count()
 }
 
-/// How long to wait before `due` nodes are read.
+/// The pause before `due` nodes are read.
 fn rate_limit_pause(due: usize) -> Duration {
     let due = u32::try_from(due).unwrap_or(u32::MAX);
     (Duration::from_secs(1) * due / LOOKS_PER_SECOND).max(LEAST_PAUSE)
 }
 
-/// The present versions of the nodes; `None` for each that is gone or cannot be read. Nothing if the request failed:
-/// each waiter then reads its node alone, and gets the error.
+/// The present versions of the nodes; `None` for each node that is gone or cannot be read. The list is empty if the
+/// request failed: each waiter then reads its node alone, and gets the error.
 async fn read_versions(client: &Client, batch: &[PolledNode]) -> Vec<Option<NodeVersion>> {
     let mut reader = client.new_multi_reader();
     let added = batch.iter().try_for_each(|node| reader.add_get_data(&node.path));
@@ -183,7 +185,7 @@ async fn read_versions(client: &Client, batch: &[PolledNode]) -> Vec<Option<Node
     read.unwrap_or_else(|_: Error| Vec::new()).iter().map(face).collect()
 }
 
-/// Live watches, and the bytes of their paths.
+/// The number of bytes that the paths of live watches take.
 ///
 /// After a reconnect the client library sets all watches again. Above 128 KiB it splits them into several requests with
 /// one id, and fails on the second answer. So it fails on every further reconnect until the session expires
@@ -193,7 +195,7 @@ pub(super) struct WatchBudget {
     bytes: Cell<usize>,
 }
 
-/// Bytes of paths; well below the library's limit, because it adds to each.
+/// The most bytes of watched paths; well below the library's limit, because the library adds bytes to each path.
 const MAX_WATCHED_BYTES: usize = 96 * 1024;
 
 /// The bytes of one watch, released when it ends.
@@ -212,7 +214,7 @@ impl WatchBudget {
     }
 }
 
-/// Length field of a path in the protocol.
+/// The length field that the protocol adds to a path, in bytes.
 const BYTES_PER_WATCH: usize = 4;
 
 impl Drop for WatchPermit {

@@ -17,18 +17,18 @@ use super::parent_cache::ParentNodeCache;
 
 /// A cached tenure, which can be ended while it is idle.
 pub trait Evictable {
-    /// Since when it is idle; `None` while it is in use.
+    /// The time since which the tenure is idle; `None` while it is in use.
     fn idle_since(&self) -> Option<BootInstant>;
 
     /// Ends the tenure unless it is in use. True if it ends.
     fn evict_if_idle(&self) -> bool;
 }
 
-/// The nodes of one session.
+/// The lock nodes that one session has or may have.
 #[derive(Default)]
 pub struct LockNodeRegistry {
-    /// An attempt enters here before its create is sent, and leaves after its delete is settled. The janitor removes
-    /// every other node.
+    /// The path bytes of each attempt, by its GUID. An attempt enters here before its create is sent, and leaves after
+    /// its delete is settled. The janitor removes every node whose GUID is not here.
     pub guids: RefCell<HashMap<Guid, usize>>,
     pub bytes: Cell<usize>,
     /// Cached tenures, which can be ended to free capacity.
@@ -37,7 +37,7 @@ pub struct LockNodeRegistry {
     pub freed: Notify,
     /// The parents of the nodes.
     pub parents: ParentNodeCache,
-    /// Cancelled when the session is about to be closed. All its nodes then go in one transaction.
+    /// Cancelled when the session is about to be closed. The server then removes all its nodes in one transaction.
     pub closing: CancellationToken,
 }
 
@@ -88,7 +88,7 @@ impl LockNodeRegistry {
         let slots: Vec<_> = self.cached.borrow().values().filter_map(Weak::upgrade).collect();
         let mut idle: Vec<_> = slots.iter().filter_map(|slot| Some((slot.idle_since()?, slot))).collect();
         idle.sort_unstable_by_key(|(since, _)| *since);
-        // Several at a time, because a scan of all tenures for each new node would be too slow.
+        // Several tenures are ended at a time, because a scan of all tenures for each new node would be too slow.
         let enough = idle.len().div_ceil(8);
         idle.into_iter().take(enough).filter(|(_, slot)| slot.evict_if_idle()).count()
     }

@@ -4,7 +4,7 @@
 //! A key that is used once is better removed with its parent at once: the parent would only fill the ensemble. A key
 //! that this session alone has used [`INITIAL_VISITS`] times keeps its parent until it was not used for [`RETENTION`].
 //! Then a lock is one create and one delete, and not two of each. Another user of the key finds the parent and leaves
-//! it, or removes it; its existence is only ever expected, and the server decides.
+//! it, or removes it. So a retained parent is only expected to exist, and the server decides.
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
@@ -26,32 +26,33 @@ struct RetainedParent {
 
 /// The statistics of a key that was used lately.
 struct ParentUsage {
-    /// How often it was left since other contenders were seen there, up to `needed`.
+    /// The number of visits to the key after which its parent was left, counted since other contenders were last seen
+    /// there, up to `needed`.
     visits: u16,
-    /// After this many visits its parent stays.
+    /// The number of visits after which the parent of the key is retained.
     needed: u16,
-    /// When its parent was missing although it was retained.
+    /// The time at which the parent was last found missing although it was retained.
     missed: Option<BootInstant>,
 }
 
-/// This many visits make it likely that no other session uses the key. A parent that others remove costs a shared
-/// transaction.
+/// The number of visits that makes it likely that no other session uses the key. A retained parent that another session
+/// removes costs the shared transaction that expected it.
 const INITIAL_VISITS: u16 = 8;
 
-/// A shared key needs twice as many visits each time, up to this.
+/// The most visits that a key needs. Each sign of other users doubles the number that the key needs, up to this.
 const MAX_VISITS: u16 = 1024;
 
-/// How long an empty parent is retained.
+/// The time for which an empty parent is retained.
 pub const RETENTION: Duration = Duration::from_secs(10);
 
-/// Once a minute the server removes each container that is empty at that moment. A parent that is missing twice within
-/// less than that was removed by other sessions.
+/// Once a minute the server removes each container that is empty at that moment. If a parent is missing twice within
+/// less than that, another session has removed it.
 const CONTAINER_SWEEP_INTERVAL: Duration = Duration::from_secs(55);
 
-/// Most retained parents of a session: some hundred kilobytes here, and in the ensemble.
+/// The most retained parents of a session: they take some hundred kilobytes here, and in the ensemble.
 const MAX_RETAINED: usize = 1024;
 
-/// Most keys with statistics. Beyond that all counts begin anew.
+/// The most keys with statistics. When there are more, all counts begin anew.
 const MAX_TRACKED: usize = 4096;
 
 impl Default for ParentUsage {
@@ -86,7 +87,7 @@ impl RetainedParents {
         often && self.kept.borrow().len() < MAX_RETAINED
     }
 
-    /// Records that other sessions were seen at the key, or traces of them.
+    /// Records that other sessions, or traces of them, were seen at the key.
     pub fn mark_used_by_others(&self, mark: u64) {
         self.with_usage(mark, ParentUsage::raise_needed_visits);
         self.kept.borrow_mut().remove(&mark);
@@ -105,7 +106,8 @@ impl RetainedParents {
         self.kept.borrow_mut().insert(mark, kept);
     }
 
-    /// The expected sequence number of the next node at the key, if its parent was retained. The parent is then in use.
+    /// The expected sequence number of the next node at the key, if its parent was retained. The parent is then no
+    /// longer in this list, because a node is about to be below it.
     pub fn take_expected_sequence(&self, mark: u64) -> Option<i64> {
         self.kept.borrow_mut().remove(&mark).map(|kept| kept.next)
     }

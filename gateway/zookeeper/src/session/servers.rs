@@ -1,5 +1,5 @@
-//! Connects to the servers of a policy. If that fails, it finds out what each server says: the client library reports a
-//! time limit alone.
+//! Connects to the servers of a policy. If that fails, the servers are probed to find out why: the client library only
+//! reports that its time limit has passed.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ use crate::metrics::SessionMetrics;
 pub struct ZkServers {
     servers: Vec<String>,
     session_timeout: Duration,
-    /// `None`: plain text.
+    /// The credentials for TLS; `None` for plain text.
     credentials: Option<Arc<ZkTlsCredentials>>,
     access: Arc<NodeAcls>,
 }
 
 impl ZkServers {
     /// # Errors
-    /// The files for TLS, or the password file, cannot be used.
+    /// Returns an error if the files for TLS, or the password file, cannot be used.
     pub fn from_policy(policy: &plan::ZooKeeperSettings) -> Result<Self, ZkTlsCredentialsError> {
         let servers = policy.servers.clone();
         let credentials = policy.tls.as_ref().map(|tls| ZkTlsCredentials::open(tls, &servers)).transpose()?;
@@ -39,10 +39,10 @@ impl ZkServers {
         Ok(Self { servers, session_timeout: policy.session_timeout, credentials, access })
     }
 
-    /// Follows changes of the files from now on.
+    /// Watches the TLS files for changes from now on.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// Returns an error if no thread could be started.
     pub fn with_file_watch(self, metrics: &SessionMetrics) -> Result<Self, ZkTlsCredentialsError> {
         if let Some(credentials) = &self.credentials {
             credentials.watch_files(metrics.clone())?;
@@ -50,7 +50,7 @@ impl ZkServers {
         Ok(self)
     }
 
-    /// The same settings for one server only.
+    /// Restricts the settings to one server.
     pub fn with_server(self, server: &str) -> Self {
         Self { servers: vec![server.to_owned()], ..self }
     }
@@ -68,7 +68,7 @@ impl ZkServers {
         four_letter_word(server, word, self.credentials.as_deref()).await
     }
 
-    /// Says of each server whether it can be reached, for whoever has got no session.
+    /// Describes for each server whether it can be reached, for the error of a caller that has got no session.
     pub async fn describe_reachability(&self) -> String {
         describe_servers(&probe_servers(&self.servers).await)
     }
@@ -97,8 +97,8 @@ impl ZkServers {
         }
     }
 
-    /// Returns only when the system says of every server that it cannot be reached. As long as one of them accepts
-    /// connections or is silent, the client library is left to its own time limit.
+    /// Returns only when the system reports for every server that it cannot be reached. As long as one of them accepts
+    /// connections or is silent, the client library may use up its own time limit.
     async fn wait_until_none_reachable(&self) -> String {
         let mut pause = PROBE_AFTER;
         loop {
@@ -112,7 +112,7 @@ impl ZkServers {
     }
 }
 
-/// A connect that takes longer than this has met some trouble, so the servers are probed.
+/// A connect that takes longer than this probably fails, so the servers are probed.
 const PROBE_AFTER: Duration = Duration::from_millis(500);
 
 impl ZkConnector for ZkServers {

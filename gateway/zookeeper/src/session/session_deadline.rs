@@ -5,8 +5,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 use fencegate_process::clock::BootInstant;
 use fencegate_process::sync::AtomicU64;
 
-/// The deadline of one session. A new session gets a new one, so the heartbeat of a later session can never extend this
-/// one. One atomic load decides.
+/// The deadline of one session. Each session has its own, so the heartbeat of a later session can never extend this
+/// one. A check is one atomic load.
 #[derive(Debug)]
 pub struct SessionDeadline {
     session: i64,
@@ -14,12 +14,13 @@ pub struct SessionDeadline {
     deadline: AtomicU64,
 }
 
-/// Below every instant: a revoked deadline is never valid.
+/// The value of a revoked deadline. It is below every instant, so a revoked deadline is never valid.
 const REVOKED: u64 = 0;
 
 impl SessionDeadline {
     pub fn new(session: i64, deadline: BootInstant) -> Self {
-        // An instant of zero would read as revoked. Nothing can be proven at boot anyway.
+        // An instant of zero would read as revoked, so it becomes one nanosecond. At boot no session can be proven
+        // alive anyway.
         Self { session, deadline: AtomicU64::new(deadline.as_nanos().max(1)) }
     }
 
@@ -28,7 +29,7 @@ impl SessionDeadline {
         self.session
     }
 
-    /// Whether the process may act as holder at `now`. At the deadline itself: no.
+    /// Whether the process may act as holder at `now`. At the deadline itself it may not.
     pub fn is_valid_at(&self, now: BootInstant) -> bool {
         now.as_nanos() < self.deadline.load(Ordering::Acquire)
     }
@@ -76,7 +77,7 @@ mod tests {
         assert!(!deadline.is_valid_at(at(100)));
     }
 
-    /// A deadline carries the identifier of its session; a deadline of zero has passed, but is not revoked.
+    /// A deadline carries the id of its session; a deadline of zero has passed, but is not revoked.
     #[test]
     fn deadline_belongs_to_one_session() {
         assert_eq!(SessionDeadline::new(0x7001, at(100)).session_id(), 0x7001);

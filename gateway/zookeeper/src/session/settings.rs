@@ -13,7 +13,7 @@ pub struct SessionSettings {
     pub policy: plan::ZooKeeperSettings,
     /// The gateway's name: part of its member node's name.
     pub gateway: String,
-    /// Data of the member node.
+    /// The data of the member node.
     pub member: LocalMember,
     /// Creates a missing `meta` before the first session of the process, and never later. If `meta` is removed while
     /// the process runs, the ensemble was wiped, and tokens would begin at one again.

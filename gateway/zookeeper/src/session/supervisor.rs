@@ -63,7 +63,7 @@ enum EstablishSessionError {
 }
 
 impl EstablishSessionError {
-    /// Whether an ACL denies the own identity.
+    /// Whether an ACL denies the identity of this process.
     fn is_denied_by_acl(&self) -> bool {
         match self {
             Self::Init(fault)
@@ -94,7 +94,7 @@ pub async fn supervise_session<C: ZkConnector>(
 ) {
     let schedule = || current.session().map(|live| live.heartbeat_schedule.get());
     tokio::select! {
-        // First, so that a pause is told before the session that it ends.
+        // Pause detection is polled first, so that a pause is reported before the session that it ends.
         biased;
         never = run_pause_detection(&settings, schedule) => match never {},
         () = keep_sessions(connect, &settings, &current, view, stop, chores) => {}
@@ -130,7 +130,8 @@ async fn keep_sessions<C: ZkConnector>(
                     return close_session(current).await;
                 }
                 revoke_session(&live, current, &view, settings, &ended);
-                // Only the session that detected it marks it: another session may be connected to another ensemble.
+                // Only the session that detected the rollback marks `meta`: another session may be connected to
+                // another ensemble.
                 if live.rolled_back.get() {
                     tokio::select! {
                         () = report_rollback_to_peers(&live.client, &live.paths, &era, settings) => {}
@@ -180,7 +181,8 @@ fn report_no_session(
     let reason: Arc<str> = error_chain(error).into();
     if let EstablishSessionError::WentBack(_) = error {
         error!(code = "FG0503", error = %error, "session.rolled_back");
-        // The alarm is raised once. The other sessions then check for themselves, and go on if they find nothing.
+        // The alarm is raised only when this session newly finds a rollback. The other sessions then check for
+        // themselves, and go on if they find nothing.
         if !matches!(*view.borrow(), SessionState::RolledBack(_)) {
             settings.token_history.raise_rollback_alarm();
         }
@@ -206,7 +208,7 @@ fn report_no_session(
     });
 }
 
-/// Informs the peers through `meta`. Gateways that did not run before cannot detect it by themselves.
+/// Reports a rollback to the peers through `meta`. Gateways that did not run before cannot detect it by themselves.
 async fn report_rollback_to_peers(
     link: &impl ZkClient,
     paths: &ZkPaths,
@@ -214,7 +216,7 @@ async fn report_rollback_to_peers(
     settings: &SessionSettings,
 ) {
     let uuid = &era.meta.uuid;
-    // Only epochs of this installation count. With those of another one a sound installation would be stopped.
+    // Only epochs of this installation count. With those of another one an intact installation would be stopped.
     let highest = settings.token_history.highest_epoch_for(uuid);
     if highest == 0 {
         return;
@@ -229,7 +231,7 @@ async fn report_rollback_to_peers(
         Ok(Ok(())) => {
             error!(code = "FG0503", path = %paths.meta_path(), "installation marked: no gateway grants")
         }
-        // Another gateway was faster; otherwise the next session tries again.
+        // Another gateway was faster, or the write failed; then the next session tries again.
         Ok(Err(failed)) => warn!(error = %failed, "installation not marked"),
         Err(_elapsed) => warn!("installation not marked in time"),
     }
@@ -240,7 +242,7 @@ async fn establish_session<C: ZkConnector>(
     settings: &SessionSettings,
 ) -> Result<(ActiveSession<C::Client>, SessionRegistration), EstablishSessionError> {
     let alarm = settings.token_history.subscribe();
-    // Taken before the session exists, so the session cannot be older than this.
+    // The time is taken before the session exists, so the session cannot be older than this.
     let connecting = settings.clock.now();
     let link = connect.connect().await.map_err(EstablishSessionError::Connect)?;
     let connection = link.reconnect_count();
@@ -344,11 +346,12 @@ async fn read_valid_era(
     }
 }
 
-/// How often `meta` is read again from a server that may be behind.
+/// `meta` is read this often from a server that may be behind.
 const MAX_META_READS: usize = 3;
 
-/// Whether `meta` has to be marked for the peers. Gateways without a history cannot detect it, and the next era has to
-/// be above the highest epoch that any gateway has seen. Another installation is not marked, because it may be sound.
+/// Whether `meta` has to be marked for the peers. Gateways without a history cannot detect the rollback, and the next
+/// era has to be above the highest epoch that any gateway has seen. Another installation is not marked, because it may
+/// be intact.
 fn should_record_rollback(went_back: &ZooKeeperRollbackError, era: &VersionedInstallationMeta) -> bool {
     match (went_back, &era.meta.suspect) {
         (ZooKeeperRollbackError::OlderEra { .. }, _) => true,
@@ -383,7 +386,8 @@ async fn register_member(
     let epoch =
         era::node_epoch(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
     let epoch = epoch.ok_or(EstablishSessionError::NoEpoch)?;
-    // Checked again, because another session of this process may meanwhile have met another ensemble.
+    // The installation is checked again, because another session of this process may meanwhile have met another
+    // ensemble.
     settings.token_history.check_installation(&era.meta)?;
     let seen = settings.token_history.record_epoch(epoch, before);
     if let Err(went_back) = seen {
@@ -416,7 +420,7 @@ async fn close_session<L: ZkClient>(current: &CurrentSession<L>) {
     live.ended.cancel();
     match Rc::try_unwrap(live) {
         Ok(live) => live.client.close().await,
-        // A request still holds a lock under it. Closing would pass the key on while the upstream works.
+        // A request still holds a lock under the session. Closing it would pass the key on while the upstream works.
         Err(_) => warn!("session left to its timeout: something still runs under it"),
     }
 }

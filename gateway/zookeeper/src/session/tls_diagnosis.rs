@@ -18,19 +18,19 @@ use super::credentials::{ZkTlsCredentials, server_name};
 /// The result of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TlsHandshakeOutcome {
-    /// The handshake succeeded. The end of validity of the server's certificate, in seconds since 1970.
+    /// The handshake succeeded. The number is the end of validity of the server's certificate, in seconds since 1970.
     Accepted(Option<u64>),
-    /// The server answered, and the handshake failed, with the reason.
+    /// The server answered, and the handshake failed. The text is the reason.
     Refused(String),
-    /// The server did not answer, with the reason.
+    /// The server did not answer. The text is the reason.
     Unreachable(String),
 }
 
 /// The time limit for one server, from the lookup of its name to the end of the handshake.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// In TLS 1.3 a server refuses the client certificate only after the handshake has ended on the client's side. Such a
-/// refusal is waited for this long.
+/// The time to wait for a late refusal: in TLS 1.3 a server refuses the client certificate only after the handshake
+/// has ended on the client's side.
 const ALERT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Tries a handshake with each server, and sends nothing after it.
@@ -52,11 +52,11 @@ pub(super) async fn probe_tls_servers<'s>(
     .await
 }
 
-/// What a plain connection to a server met.
+/// The result of a plain connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServerProbeOutcome {
     Accepted,
-    /// With the error of the system.
+    /// The connection failed. The text is the error of the system.
     Failed(String),
     Silent,
 }
@@ -73,7 +73,7 @@ pub(super) async fn probe_servers(servers: &[String]) -> Vec<(&str, ServerProbeO
     .await
 }
 
-/// Says of each server what was met there.
+/// Describes for each server the result of its probe.
 pub(super) fn describe_servers(met: &[(&str, ServerProbeOutcome)]) -> String {
     let each = met.iter().map(|(server, met)| match met {
         ServerProbeOutcome::Accepted => format!("{server} accepts connections, and gave no session in time"),
@@ -117,7 +117,7 @@ async fn probe_tls_handshake(
     }
 }
 
-/// The answer to one of ZooKeeper's four-letter words; `None` if the server does not answer in time.
+/// The answer of a server to one of ZooKeeper's four-letter words; `None` if the server does not answer in time.
 pub(super) async fn four_letter_word(
     server: &str,
     word: &str,
@@ -136,7 +136,8 @@ pub(super) async fn four_letter_word(
     timeout(PROBE_TIMEOUT, probe).await.ok()?.ok()
 }
 
-/// Servers hang up after their answer, some of them without a TLS `close_notify`.
+/// Sends the word and reads once, not to the end: servers hang up after their answer, some of them without a TLS
+/// `close_notify`, and that would be an error.
 async fn exchange_four_letter_word(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     word: &str,
@@ -148,7 +149,7 @@ async fn exchange_four_letter_word(
     Ok(String::from_utf8_lossy(&answer[..read]).into_owned())
 }
 
-/// The reason in words, which are the same at each attempt, so that the log shows a lasting reason only once.
+/// Describes the reason in words that are the same at each attempt, so that the log shows a lasting reason only once.
 fn describe_error(error: &io::Error, shown: &ZkTlsCredentials) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(bad)) => describe_certificate_error(bad),
@@ -178,7 +179,8 @@ fn describe_certificate_error(bad: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "its certificate is not valid yet, by the clock of this machine".into()
         }
-        // `BadSignature` comes from an authority that has the right name and another key.
+        // The verification of a certificate ends with `BadSignature` if its issuer has the name of an authority in
+        // `ca_file`, but another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "nobody in `ca_file` has signed its certificate".into()
         }
@@ -194,7 +196,7 @@ fn describe_certificate_error(bad: &CertificateError) -> String {
 mod tests {
     use super::*;
 
-    /// A server that cannot be reached is told with its address and the error of the system.
+    /// A server that cannot be reached is reported with its address and the error of the system.
     #[tokio::test]
     async fn unreachable_server_is_told_with_address_and_error() {
         let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

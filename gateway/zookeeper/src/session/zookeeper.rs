@@ -29,14 +29,15 @@ use super::{
     polled_watch::{PolledWatches, WatchBudget, wait_fired},
 };
 
-/// One session.
+/// A session on a real ensemble.
 pub struct ZkSession {
-    /// The session ends when its last owner drops it.
+    /// The client; the session ends when its last owner drops it.
     client: Rc<Client>,
-    /// Read without waiting, so that a new connection is counted before any answer that came over it is used.
+    /// The watcher is read without waiting, so that a new connection is counted before any answer that came over it is
+    /// used.
     watcher: RefCell<StateWatcher>,
     changes: Cell<u64>,
-    /// The number of connections that are known to have been made, with the first one.
+    /// The number of connections that are known to have been made, including the first one.
     connections: Cell<u64>,
     watches: Rc<WatchBudget>,
     looks: PolledWatches,
@@ -61,8 +62,8 @@ impl ZkSession {
         }
     }
 
-    /// Counts changes since the last check. Several changes may show as one state. So any change counts as a possible
-    /// reconnect, but only a visible new connection counts among the connections.
+    /// Counts the changes of state since the last check. Several changes may show as one state. So any change counts as
+    /// a possible reconnect, but only a visible new connection counts among the connections.
     fn count_state_changes(&self) {
         while let Some(state) = self.watcher.borrow_mut().changed().now_or_never() {
             self.changes.set(self.changes.get() + 1);
@@ -75,13 +76,13 @@ impl ZkSession {
     /// Gives an existing node the ACL of new nodes.
     ///
     /// # Errors
-    /// [`ZkError::NoNode`] if the node is gone. After any other fault it has the old ACL or the new one.
+    /// Returns [`ZkError::NoNode`] if the node is gone. After any other error the node has the old ACL or the new one.
     pub(crate) async fn restrict_acl(&self, path: &str) -> Result<(), ZkError> {
         let set = self.client.set_acl(path, self.access.acls(), None).await;
         set.map(drop).map_err(|error| self.map_error(error))
     }
 
-    /// Fires when the node's state differs from `stat`.
+    /// Returns a watch that fires when the node's state differs from `stat`.
     fn poll_watch(&self, path: &str, stat: &Stat) -> <Self as ZkClient>::Watch {
         Box::pin(self.looks.watch(&self.client, path.to_owned(), stat))
     }
@@ -101,12 +102,13 @@ const CHANGES: [(Permission, &str); 4] = [
 
 const CLOSED: &str = "the node is closed to the identity that we show";
 
-/// Refusal text if the nodes should be restricted to this identity, but the server knows none for the session.
+/// Refusal text if the nodes should be restricted to the identity of this session, but the server knows none.
 const UNKNOWN: &str = "it knows no identity of ours that a node could be kept for: it asks for no certificate on this port, or knows no \
      such scheme";
 
-/// Only errors that are known to mean "nothing was done" are definite. All others are ambiguous: a time-out or reset of
-/// the connection is an `Error::Custom`, not a `ConnectionLoss`, and later versions of the library may add more.
+/// Converts an error of the client library. Only errors that are known to mean "nothing was done" are definite. All
+/// others are ambiguous: a time-out or reset of the connection is an `Error::Custom`, not a `ConnectionLoss`, and later
+/// versions of the library may add more.
 fn map_error(error: Error, state: SessionState) -> ZkError {
     match error {
         Error::NoNode => ZkError::NoNode,
@@ -183,7 +185,7 @@ impl ZkClient for ZkSession {
     }
 
     async fn state_changed(&self) {
-        // A separate watcher, so that one wait does not consume the change of another.
+        // Each wait has a watcher of its own, so that one wait does not consume the change that another one waits for.
         let mut watcher = self.client.state_watcher();
         watcher.changed().await;
     }
@@ -249,7 +251,7 @@ impl ZkClient for ZkSession {
     }
 
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>> {
-        // A data watch on an existing node: an exists-watch on a missing one would stay at the server.
+        // A data watch is set on an existing node only: an exists-watch on a missing node would stay at the server.
         let sent = match self.watches.try_acquire(path) {
             Some(room) => Left((room, self.client.get_and_watch_data(path))),
             None => Right(self.client.get_data(path)),
@@ -360,7 +362,7 @@ impl ZkClient for ZkSession {
                 let known = users.iter().map(|user| (user.scheme(), user.user()));
                 Ok(Some(self.access.intended_writers(known)))
             }
-            // Supported since ZooKeeper 3.7.
+            // The request is supported since ZooKeeper 3.7.
             Err(Error::Unimplemented) => Ok(None),
             Err(error) => Err(self.map_error(error)),
         }
@@ -383,5 +385,5 @@ impl ZkClient for ZkSession {
     }
 }
 
-/// How long the close of a session may take.
+/// The time that the close of a session may take.
 const CLOSING: Duration = Duration::from_secs(2);

@@ -6,13 +6,13 @@ use fencegate_process::command_hint::{self, CommandHintTarget};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("FG0503: {}: nothing is granted; {}", self.describe_rollback(), self.remedy())]
 pub enum ZooKeeperRollbackError {
-    /// A node created now is not above the highest epoch seen before.
+    /// The node that was created now has an epoch that is not above the highest epoch seen before.
     Epoch { epoch: u64, highest: u64 },
-    /// An older era of the same installation.
+    /// `meta` has an older era of the same installation.
     OlderEra { known: u64, found: u64, highest: u64 },
-    /// Another installation, whose tokens begin below the tokens seen before.
+    /// `meta` is of another installation, whose tokens begin below the tokens seen before.
     Another { known: String, found: String, highest: u64 },
-    /// Another installation than this process has served until now, whatever its tokens are.
+    /// `meta` is of another installation than this process has served until now, whatever its tokens are.
     Exchanged { known: String, found: String, highest: u64 },
     /// `meta` existed, and is gone.
     Gone { path: String, highest: u64 },

@@ -30,11 +30,11 @@ pub use self::{
 use self::{state_dir::StateDir, writer::RecordWriterNotifier};
 use crate::installation::InstallationMeta;
 
-/// Shared by all sessions of a process.
+/// The highest epoch and the installation that a process knows, shared by all its sessions.
 #[derive(Debug, Default)]
 pub struct HighestEpochTracker {
-    /// The highest epoch of the installation that is served: of own lock nodes, granted or not, and of own member
-    /// nodes. It starts from the written record.
+    /// The highest epoch of the installation that is served: of lock nodes of this process, granted or not, and of its
+    /// member nodes. It starts from the written record.
     highest: AtomicU64,
     /// `None` until a session has read `meta`.
     installation: Mutex<Option<Arc<InstallationEra>>>,
@@ -53,7 +53,7 @@ pub struct InstallationEra {
     pub era: u64,
 }
 
-/// Receives every alarm that is raised after it was created.
+/// A subscription to the alarms that are raised after it was created.
 #[derive(Debug, Clone)]
 pub struct RollbackAlarm(watch::Receiver<u64>);
 
@@ -70,7 +70,7 @@ impl HighestEpochTracker {
     /// Reads the records in the folder, and from then on writes to it. `failed` is called for each write that fails.
     ///
     /// # Errors
-    /// A record cannot be understood, or nothing can be written.
+    /// Returns an error if a record cannot be parsed, or if nothing can be written.
     pub fn open(
         path: &Path,
         randomness: &dyn Randomness,
@@ -85,7 +85,7 @@ impl HighestEpochTracker {
         Ok(history)
     }
 
-    /// A history that starts from the records of earlier processes.
+    /// A tracker that starts from the records of earlier processes, and writes none.
     pub fn from_records(before: Vec<HighestEpochRecord>) -> Self {
         Self { before, ..Self::default() }
     }
@@ -117,7 +117,8 @@ impl HighestEpochTracker {
     /// Records an epoch that was seen.
     ///
     /// # Errors
-    /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper was rolled back.
+    /// Returns an error if the epoch is not above `before`, the highest one when the create was sent: ZooKeeper was
+    /// rolled back.
     pub(crate) fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), ZooKeeperRollbackError> {
         if epoch <= before {
             return Err(ZooKeeperRollbackError::Epoch { epoch, highest: self.highest_epoch() });
@@ -135,7 +136,7 @@ impl HighestEpochTracker {
     /// Checks that the tokens of this `meta` would be above all tokens seen.
     ///
     /// # Errors
-    /// ZooKeeper was rolled back, or this is another installation.
+    /// Returns an error if ZooKeeper was rolled back, or if this is another installation.
     pub fn check_installation(&self, meta: &InstallationMeta) -> Result<(), ZooKeeperRollbackError> {
         let known = self.baseline_for(&meta.uuid);
         if let (Some(served), Some(known)) = (self.installation(), &known)
@@ -150,7 +151,7 @@ impl HighestEpochTracker {
             });
         }
         match known {
-            // Any installation will do here, because its tokens are all above its base.
+            // This may be any installation, because its tokens are all above its base.
             Some(known) if meta.base >= known.highest => Ok(()),
             Some(HighestEpochRecord { installation, highest, .. }) if installation != meta.uuid => {
                 Err(ZooKeeperRollbackError::Another {
@@ -182,15 +183,16 @@ impl HighestEpochTracker {
         self.baseline_for(uuid).filter(|known| known.installation == uuid)
     }
 
-    /// The record that the tokens of an installation have to exceed: its own if there is one, else the highest of all,
-    /// because that installation may have been wiped.
+    /// The record that the tokens of an installation have to exceed: that of the installation that is served, if there
+    /// is one; else its own; else the highest of all, because that installation may have been wiped.
     pub fn baseline_for(&self, uuid: &str) -> Option<HighestEpochRecord> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
         let served = self.current_record();
         if served.is_some() { served } else { same().or_else(|| self.newest_record()) }
     }
 
-    /// The installation that is served, or else the highest of the records. If there is one, `meta` is never created.
+    /// The record of the installation that is served, or else the highest of the earlier records. If there is one,
+    /// `meta` is never created.
     pub(crate) fn newest_record(&self) -> Option<HighestEpochRecord> {
         self.current_record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
@@ -217,12 +219,12 @@ impl HighestEpochTracker {
             .map(|known| ZooKeeperRollbackError::Gone { path: path.to_owned(), highest: known.highest })
     }
 
-    /// Makes every session of the process end and check anew.
+    /// Raises the alarm, so that every session of the process ends and the next ones check anew.
     pub(crate) fn raise_rollback_alarm(&self) {
         self.alarms.send_modify(|alarms| *alarms += 1);
     }
 
-    /// The alarm for a session that begins now.
+    /// Subscribes a session that begins now to the alarm.
     pub fn subscribe(&self) -> RollbackAlarm {
         RollbackAlarm(self.alarms.subscribe())
     }
@@ -237,7 +239,7 @@ impl RollbackAlarm {
     /// Returns when a rollback of ZooKeeper was detected.
     pub(crate) async fn wait_raised(&mut self) {
         if self.0.changed().await.is_err() {
-            // The history is gone, so no alarm can come any more.
+            // The tracker is gone, so no alarm can come any more.
             std::future::pending().await
         }
     }
@@ -308,8 +310,8 @@ mod tests {
         );
     }
 
-    /// Another installation is accepted only after a start, with a base not below the highest epoch seen; while
-    /// running never.
+    /// Another installation is accepted only at a start, and only with a base not below the highest epoch seen. A
+    /// running process never accepts it.
     #[test]
     fn other_installation_accepted_only_at_start() {
         let history = history_from(&[("ours", 1, 100)]);
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    /// An installation is compared with its own record; an unknown one with the highest of all records.
+    /// An installation is compared with its own record, and an unknown one with the highest of all records.
     #[test]
     fn installation_compares_with_own_record() {
         let history = history_from(&[("ours", 1, 100), ("theirs", 3, 9000)]);

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-/// The highest tokens of an installation.
+/// The highest epoch and the latest era of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HighestEpochRecord {
     pub installation: String,
@@ -12,7 +12,7 @@ pub struct HighestEpochRecord {
     pub highest: u64,
 }
 
-/// The newest written form that this build understands.
+/// The newest format of a record that this build can read, and the one that it writes.
 pub(super) const FORMAT: u32 = 1;
 
 /// Errors of parsing a record.
@@ -67,7 +67,8 @@ impl HighestEpochRecord {
         }
         let written: EncodedInstallationRecord = serde_json::from_slice(bytes).map_err(damaged)?;
         let record = Self { installation: written.installation, era: written.era, highest: written.highest };
-        // Epochs fit into a signed number, because services store them so.
+        // Epochs above the range of a signed number are refused, because services store epochs as
+        // signed numbers.
         let possible = format > 0 && i64::try_from(record.highest).is_ok();
         match possible && record.checksum() == written.check {
             true => Ok(record),
@@ -103,7 +104,8 @@ mod tests {
     #[test]
     fn truncated_record_is_damaged() {
         let bytes = record().to_bytes();
-        // Without the last byte only the end of the line is missing.
+        // The end is left out, because without its last byte the record only lacks the end of the
+        // line.
         for end in 0..bytes.len() - 1 {
             let parsed = HighestEpochRecord::parse(&bytes[..end]);
             assert!(matches!(parsed, Err(ParseInstallationRecordError::Damaged(_))), "{end}: {parsed:?}");

@@ -1,4 +1,5 @@
-//! The folder that outlives the process: a record per process, so that no process ever overwrites another one's.
+//! The folder that outlives the process. Each process has a record of its own there, so that none overwrites another
+//! one's.
 //!
 //! In a rolling restart two processes use one folder for a while, and one of them may be frozen. Each process writes
 //! its own record, and locks a file of its own for as long as it lives. The highest record of each installation counts.
@@ -23,7 +24,7 @@ use super::record::{HighestEpochRecord, ParseInstallationRecordError};
 pub(super) struct StateDir {
     path: PathBuf,
     name: Guid,
-    /// Locked until it is closed; if the process dies, the kernel closes it.
+    /// The lock on the process's file, held until the file is closed. If the process dies, the kernel closes it.
     _lock: File,
 }
 
@@ -57,7 +58,7 @@ const RECORD: &str = ".json";
 const LOCK: &str = ".lock";
 const DRAFT: &str = ".draft";
 
-/// How often the folder is read anew because a listed file was removed meanwhile.
+/// The folder is read this often: it has to be read anew if a listed file was removed meanwhile.
 const MAX_ATTEMPTS: usize = 16;
 
 /// The highest record of each installation; empty if there is none yet.
@@ -86,7 +87,7 @@ fn keep_highest_records(records: Vec<HighestEpochRecord>) -> Vec<HighestEpochRec
     furthest
 }
 
-/// `None`: a file was removed meanwhile, and another one now has its content; read again.
+/// Reads all records. `None`: a file was removed meanwhile, and another one now has its content; read again.
 fn try_read_records(folder: &Path) -> Result<Option<Vec<HighestEpochRecord>>, StateDirError> {
     let mut records = Vec::new();
     for name in list_process_guids(folder, RECORD)? {
@@ -100,7 +101,7 @@ fn try_read_records(folder: &Path) -> Result<Option<Vec<HighestEpochRecord>>, St
     Ok(Some(records))
 }
 
-/// Reads a record, which is one short line. A longer file is not a gateway's, and might never end.
+/// Reads a record, which is one short line. A longer file is not a gateway's, and might have no end, so it is not read.
 fn read_content(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() > MAX_RECORD_LEN {
@@ -134,11 +135,11 @@ fn list_process_guids(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirEr
 
 impl StateDir {
     /// Claims files in the folder, and reads the records of earlier processes. If all are of one installation, the
-    /// highest is written under the own name before any is removed. If they are of several, all stay until it is known
-    /// which one is served.
+    /// highest is written into this process's record before any is removed. If they are of several, all stay until it
+    /// is known which installation is served.
     ///
     /// # Errors
-    /// A record cannot be parsed, or the own one cannot be written.
+    /// Returns an error if a record cannot be parsed, or if this process's record cannot be written.
     pub(super) fn claim(
         path: &Path,
         randomness: &dyn Randomness,
@@ -160,7 +161,7 @@ impl StateDir {
             let name = Guid::new(randomness);
             let lock = path.join(format!("{PREFIX}{name}{LOCK}"));
             let file = OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
-            // Another process may have removed the file as a dead one's before it was locked.
+            // Before the lock was taken, another process may have removed the file as that of an ended process.
             if try_lock(&file).map_err(failed)? && is_same_file(&file, &lock) {
                 return Ok(Self { path: path.to_owned(), name, _lock: file });
             }
@@ -172,7 +173,7 @@ impl StateDir {
         &self.path
     }
 
-    /// Durable when it returns. A crash leaves the old record or the new one, never a part.
+    /// Writes the record, which is durable on return. A crash leaves the old record or the new one, never a part.
     pub(super) fn write(&self, record: &HighestEpochRecord) -> io::Result<()> {
         let draft = self.file_path(DRAFT);
         let mut file = File::create(&draft)?;
@@ -188,7 +189,7 @@ impl StateDir {
 
     /// Removes the records of ended processes that `ours` covers.
     fn remove_covered_records(&self, ours: Option<&HighestEpochRecord>) {
-        // Some processes have a lock file only: they ended before they had a record.
+        // The lock files are listed as well: a process that ended before it had a record has only that file.
         let all = [RECORD, LOCK].map(|kind| list_process_guids(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {
             if name != self.name
@@ -202,7 +203,7 @@ impl StateDir {
 
 fn remove_entry(folder: &Path, name: Guid, ours: Option<&HighestEpochRecord>) -> io::Result<()> {
     let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
-    // Kept open, and so locked, until all its files are removed.
+    // The file is kept open, and so locked, until all files of its process are removed.
     let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
         Ok(lock) if !try_lock(&lock)? => return Ok(()),
         Ok(lock) => Some(lock),

@@ -10,7 +10,7 @@ use tracing::{error, info};
 
 use super::{record::HighestEpochRecord, state_dir::StateDir};
 
-/// Wakes the writer when a new epoch was seen.
+/// Wakes the thread that writes when a new epoch was seen.
 #[derive(Debug, Default)]
 pub(super) struct RecordWriterNotifier {
     state: Mutex<EpochRecordWriterState>,
@@ -21,14 +21,14 @@ pub(super) struct RecordWriterNotifier {
 struct EpochRecordWriterState {
     due: bool,
     stop: bool,
-    /// The writer has ended.
+    /// Whether the writer has ended.
     ended: bool,
 }
 
-/// The pause between two writes. A record is on the disk after this time and the time of a write.
+/// The pause between two writes. An epoch is on the disk at the latest after this time plus the time of a write.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a process that stops waits for its last write.
+/// The longest time that a process that stops waits for its last write.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RecordWriterNotifier {
@@ -48,7 +48,8 @@ impl RecordWriterNotifier {
         drop(self.changed.wait_timeout_while(state, STOP_TIMEOUT, |state| !state.ended));
     }
 
-    /// Waits until there is something to write; true if it is the last. `None`: nothing more will come.
+    /// Waits until there is something to write. True: this is the last write. `None`: nothing is left to write, and
+    /// no more will come.
     fn wait_write_due(&self) -> Option<bool> {
         let waiting = self.changed.wait_while(self.lock(), |state| !state.due && !state.stop);
         let mut state = waiting.unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +73,7 @@ impl RecordWriterNotifier {
     }
 
     fn lock(&self) -> MutexGuard<'_, EpochRecordWriterState> {
-        // A poisoned lock does no harm: its flags are independent of each other.
+        // A poisoned lock does no harm: the flags in it are independent of each other.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

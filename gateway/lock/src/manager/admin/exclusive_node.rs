@@ -23,7 +23,7 @@ pub(super) async fn prepend_node_owner<L: ZkClient>(
     }
     let (says, seen) = match live.client.data(path).await {
         Ok(read) => read,
-        // The node was released, and the next one is about to be created.
+        // The node was released, and the next contender is about to create it.
         Err(ZkError::NoNode) => return Ok(line),
         Err(fault) => return Err(fault.into()),
     };
@@ -72,13 +72,14 @@ fn format_session(seen: NodeStat) -> String {
     format!("{:016x}", seen.owner)
 }
 
-/// A name for this one life of the node. The path would not do: it is the same for every holder, and it contains the
-/// key.
+/// A name for the node as it is between its creation and its removal. The path does not distinguish holders: it is
+/// the same for each, and it contains the key.
 fn node_incarnation_id(seen: NodeStat) -> String {
     format!("node@{:x}", seen.czxid)
 }
 
-/// Removes the first own lock node in the queue and the exclusive node that it has created: both or neither.
+/// Removes the first lock node of a gateway in the queue and the exclusive node that it has created: both or
+/// neither.
 pub(super) async fn remove_own_exclusive_node<L: ZkClient>(
     live: &ActiveSession<L>,
     place: &str,

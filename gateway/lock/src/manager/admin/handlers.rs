@@ -29,12 +29,12 @@ use crate::manager::admin_query::{
     ResolveOperationRequest, SessionAdminCommand,
 };
 
-/// This fails if the operator has gone, which needs no action.
+/// Sends the answer. This fails if the operator has gone, which needs no action.
 fn reply<T>(answer: AdminReplySender<T>, result: Result<T, AdminQueryError>) {
     answer.send(result).ok();
 }
 
-/// Reads for as long as the caller waits for the answer.
+/// Answers with the result of `reading`, or drops `reading` when the caller does not wait any more.
 async fn reply_while_open<T>(
     mut answer: AdminReplySender<T>,
     reading: impl Future<Output = Result<T, AdminQueryError>>,
@@ -45,7 +45,7 @@ async fn reply_while_open<T>(
     }
 }
 
-/// Queries that read very many nodes take turns, one at a time for each session. So the queries of pages that refresh
+/// Lets queries that read very many nodes run one at a time for each session, so that the queries of pages that refresh
 /// do not pile up.
 #[derive(Debug, Clone)]
 pub(crate) struct AdminQueryLimiter(Rc<Semaphore>);
@@ -56,8 +56,8 @@ impl Default for AdminQueryLimiter {
     }
 }
 
-/// Answers one query, unless the caller has gone before. A query that changes something checks for its caller once more
-/// directly before the change, because its reads may take long.
+/// Answers one query, unless the caller has gone before. A query that changes something checks directly before the
+/// change whether its caller still waits, because its reads may take long.
 pub(crate) async fn answer_query<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
     turns: AdminQueryLimiter,
@@ -66,7 +66,7 @@ pub(crate) async fn answer_query<L: ZkClient>(
     let Some(live) = current.session() else { return reply_no_session(question) };
     match question {
         SessionAdminCommand::QueueEntries { key, site, answer } => {
-            // Clients may send this query, too, so it takes its turn.
+            // Clients may send this query, too, so only one at a time is answered.
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
                 queue_entries(&live, &key, &site).await
@@ -176,8 +176,8 @@ async fn queue_entries<L: ZkClient>(
     }
 }
 
-/// In such a queue the gateways' nodes are named as the other programs name theirs. So a gateway's node is recognized
-/// by its registered session.
+/// The kind of program that owns a node. In the queue of another program's layout the gateways' nodes are named as the
+/// other programs name theirs, so a gateway's node is recognized by its registered session.
 fn contender_program(
     order: LockQueueLayout,
     contender: &LockQueueNode<'_>,
@@ -208,7 +208,7 @@ async fn remove_holder<L: ZkClient>(
     if !first && !permits && shared.is_none() {
         return Ok(BreakLockOutcome::NotHolding);
     }
-    // The operator has already received a timeout, so a change after that would be a surprise.
+    // When the caller is gone, the operator has already received a timeout and would not expect a change after it.
     if !still_meant() {
         return Err(AdminQueryError::Timeout(QUERY_TIMEOUT));
     }
@@ -225,7 +225,7 @@ async fn remove_holder<L: ZkClient>(
 struct LockQueueLocation<'s> {
     order: LockQueueLayout,
     parent: String,
-    /// Path of the exclusive node that the first of the queue has to create.
+    /// The path of the exclusive node, which the first contender of the queue has to create.
     shared: Option<&'s str>,
 }
 
@@ -233,7 +233,7 @@ impl<'s> LockQueueLocation<'s> {
     fn new(paths: &ZkPaths, key: &ResourceKey, site: &'s LockLocation) -> Self {
         match (LockQueueLayout::for_site(site), site) {
             (Some(order), _) => Self { order, parent: paths.lock_parent_path(key, site), shared: None },
-            // Only gateways' nodes are in this queue.
+            // An exclusive node has no queue: only gateways' nodes are in this one.
             (None, LockLocation::Foreign { path, .. }) => Self {
                 order: LockQueueLayout::Native,
                 parent: paths.native_lock_parent_path(key),
@@ -261,7 +261,7 @@ async fn registered_gateways<L: ZkClient>(
     let proves = u64::try_from(live.heartbeat_schedule().validity_duration().as_millis()).unwrap_or(u64::MAX);
     let registered = names.iter().zip(read).filter_map(|(name, read)| {
         let (data, seen) = match read {
-            // The session has gone since the list, or this was the probe of a heartbeat.
+            // The session has ended since the list was read, or this was the reconnect probe of a heartbeat.
             Err(ZkError::NoNode) => return None,
             Err(_) => (Vec::new(), None),
             Ok((data, seen)) => (data, Some(seen)),
@@ -296,7 +296,7 @@ async fn locate_member<L: ZkClient>(
     if member == live.member {
         return Ok(GatewayLocation::Here);
     }
-    // This text was written by another client, and becomes a part of a path.
+    // Another client wrote this text, and it becomes a part of a path, so it must have no slash.
     if member.contains('/') {
         return Ok(GatewayLocation::Gone);
     }

@@ -34,7 +34,8 @@ pub(super) async fn add_held_permits<L: ZkClient>(
     let found = join_all(looks).await;
     for (one, found) in line.iter_mut().zip(found) {
         let (Some(permits), Some(held)) = (stand(one), found?) else { continue };
-        // Tokens are made of the czxid of the permit's node.
+        // Tokens are made of the czxid of the permit's node, so a contender without a permit has
+        // none.
         one.number = held.and_then(|(_, seen)| token_epoch(live.base, seen.czxid).ok());
         one.permit = held.map(|(permit, _)| permit);
         one.holds = held.is_some();
@@ -62,7 +63,7 @@ async fn held_permit<L: ZkClient>(
     Ok(node.filter(ours).map(|(_, seen)| (permit, seen)))
 }
 
-/// `None` if the node has gone.
+/// Reads a node; `None` if it has gone.
 async fn read_node<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,

@@ -1,4 +1,4 @@
-//! Requests, the task of their key, and the end of a session, in many interleavings.
+//! Tests of requests, the task of their key, and the end of a session, in many interleavings.
 
 use std::{
     sync::{
@@ -20,14 +20,15 @@ use fencegate_zookeeper::{
 };
 use shuttle::rand::Rng;
 
-/// Tries random schedules, with a larger stack than the scheduler's default, which an unoptimised build needs.
+/// Runs `history` in random schedules, with a larger stack than the scheduler's default, which an unoptimised build
+/// needs.
 fn explore(history: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(2000), config).run(history);
 }
 
-/// A clock that stands still.
+/// A clock whose time never changes.
 #[derive(Debug)]
 struct FixedClock;
 
@@ -60,8 +61,8 @@ fn wants(waits: WaitGateway, route: &Arc<str>) -> LocalLockRequest<'_> {
     LocalLockRequest { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
-/// One request: it waits for its turn, works alone, and ends; or it is forwarded once to another gateway. True if it
-/// was served here.
+/// Makes one request. It waits for its turn, works alone, and ends; or it is forwarded once to another gateway.
+/// Returns whether it was served here.
 fn request(
     table: &KeySlotTable,
     key: &ResourceKey,
@@ -103,7 +104,7 @@ fn request(
     true
 }
 
-/// Simulates the task of the key: grants, remote contention, the end of each tenure.
+/// Simulates the task of the key: grants, contention by a remote contender, the end of each tenure.
 fn attend(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
     let mut epoch = 0;
     while served.load(Ordering::SeqCst) < requests || slot.first_waiting_request().is_some() {
@@ -142,7 +143,8 @@ fn requests_run_serially_with_growing_tokens() {
                 })
             })
             .collect();
-        // The slot exists as soon as the first request has entered. The real task is given the slot by that request.
+        // The slot exists as soon as the first request has entered. In production that request hands the slot to the
+        // task.
         let slot = loop {
             match table.slot(&key()) {
                 Some(slot) => break slot,
@@ -156,7 +158,7 @@ fn requests_run_serially_with_growing_tokens() {
     });
 }
 
-/// The same task, but now and then another gateway is ahead.
+/// Simulates the task of the key like [`attend`], but now and then another gateway is ahead.
 fn attend_behind(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
     let pass =
         fencegate_zookeeper::peer_secret::PeerSecret::new(&fencegate_process::randomness::SystemRandomness);
@@ -250,14 +252,14 @@ fn revoked_deadline_ignores_concurrent_heartbeats() {
     });
 }
 
-/// After keys were renamed, new tokens have to be larger than all tokens under the old names. A lock node that waited
-/// during the change would make a smaller one.
+/// After keys were renamed, new tokens are larger than all tokens under the old names. A lock node that waited during
+/// the change would make a smaller token, so it is not used.
 #[test]
 fn node_predating_key_change_is_unused() {
     explore(|| {
         const REQUESTS: u32 = 2;
         let table = Arc::new(KeySlotTable::new(Arc::new(FixedClock)));
-        // The transactions of ZooKeeper, and their number at the last change.
+        // The number of ZooKeeper's last transaction, and that number at the last change of keys.
         let epochs = Arc::new(Plain::new(1));
         let floor = Arc::<Plain>::default();
         let served = Arc::<AtomicU32>::default();
@@ -327,7 +329,7 @@ fn node_predating_key_change_is_unused() {
     });
 }
 
-/// A service answers while its callback still works: no other request may be started beside that.
+/// When a service answers while its callback still works, no other request is started before the callback has ended.
 #[test]
 fn callback_keeps_key_after_caller_ends() {
     explore(|| {
@@ -391,7 +393,7 @@ fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
                 alone(&works);
                 inner.mark_upstream_settled();
             }
-            // The callback came too late.
+            // The callback came after the end of its caller, so it is refused.
             Err(error) => {
                 assert!(
                     matches!(error, NestedCallbackError::NotInFlight | NestedCallbackError::NotHeld),

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use fencegate_process::clock::BootInstant;
 
-/// The own queue position. The slot's mutex guards all fields together.
+/// The position of this process in the queue. The slot's mutex guards all fields together.
 #[derive(Debug, Default)]
 pub(super) struct ZkQueuePosition {
     /// Whether a remote holder was ahead at the last check.
     behind: bool,
-    /// The end of a delay; only set while no contender is ahead.
+    /// The end of a handover delay; only set while no contender is ahead.
     rests: Option<BootInstant>,
     /// Whether the position was lost, so that another contender may hold first. Only a grant resets this.
     lost: bool,
     /// Whether a request waits that may be forwarded and has no route yet.
     asks: bool,
-    /// When the last lookup found no route.
+    /// The time at which the last lookup found no route.
     in_vain: Option<BootInstant>,
 }
 
-/// How long after a lookup without a result no new one is made.
+/// After a lookup that found no route, no new one is made for this time.
 pub(super) const ROUTE_RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl ZkQueuePosition {
@@ -39,7 +39,7 @@ impl ZkQueuePosition {
         self.rests = None;
     }
 
-    /// Records that another holder is ahead. `asks`: a request waits that may be forwarded.
+    /// Records that another holder is ahead. `asks`: whether a request waits that may be forwarded.
     pub(super) fn mark_behind_remote(&mut self, asks: bool) {
         self.behind = true;
         self.asks = asks;
@@ -49,7 +49,7 @@ impl ZkQueuePosition {
         self.rests = Some(until);
     }
 
-    /// What is left of a delay; `None` if there is none.
+    /// The rest of a handover delay; `None` if there is none.
     pub(super) fn remaining_grant_delay(&self, now: BootInstant) -> Option<Duration> {
         self.rests.map(|until| until.since(now))
     }
@@ -65,15 +65,15 @@ impl ZkQueuePosition {
         self.rests = None;
     }
 
-    /// Records that a request waits that may be forwarded, while nothing is held here. True if the route has to be
-    /// looked up now.
+    /// Records that a request waits that may be forwarded, while nothing is held here. Returns whether the route
+    /// has to be looked up now.
     pub(super) fn request_holder_lookup(&mut self, now: BootInstant) -> bool {
         let recently = self.in_vain.is_some_and(|looked| now.since(looked) < ROUTE_RETRY_AFTER);
         self.asks |= !recently;
         !recently
     }
 
-    /// Whether a request has come that may be forwarded. True once for each.
+    /// Whether a request has come that may be forwarded. Returns true once for each such request.
     pub(super) fn take_holder_lookup_request(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }

@@ -52,8 +52,8 @@ impl KeySlotTable {
             }
             let slot = Arc::new(KeySlot::new(key.clone(), site.clone(), self.clock.clone()));
             if let Some(moved) = shard.insert(key.clone(), slot) {
-                // A new plan has the lock at another site. Requests under the old lock go on, and no new one begins
-                // there.
+                // A new plan has the lock at another site. Requests under the old lock go on, but no new request
+                // begins under it.
                 moved.close_held_and_pending();
             }
         }
@@ -78,7 +78,7 @@ impl KeySlotTable {
         self.holder_cache.record_route(key, route, self.clock.now());
     }
 
-    /// The tenure of a key that is held here and free; creates nothing and never waits.
+    /// Starts a request under a key that is held here and free; creates nothing and never waits.
     pub(crate) fn start_if_free(
         &self,
         key: &ResourceKey,
@@ -97,7 +97,7 @@ impl KeySlotTable {
         Some(slot.grant_guard(started))
     }
 
-    /// Starts a callback inside the dispatch of its caller. Returns also the mode in which the key is held.
+    /// Starts a callback inside the dispatch of its caller. Also returns the mode in which the key is held.
     pub(in crate::manager) fn start_callback(
         &self,
         key: &ResourceKey,
@@ -107,7 +107,7 @@ impl KeySlotTable {
         self.slot(key).ok_or(NestedCallbackError::NotHeld)?.start_callback(from, mode)
     }
 
-    /// Every key greater than `after`, in no order. Each shard is locked only while its keys are listed.
+    /// The slots of all keys greater than `after`, in no order. Each shard is locked only while its keys are listed.
     pub(in crate::manager) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<KeySlot>> {
         let mut slots = Vec::new();
         for shard in &self.shards {
@@ -121,7 +121,7 @@ impl KeySlotTable {
         unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]).get(key).cloned()
     }
 
-    /// Whether the key is held, here or elsewhere, as far as is known.
+    /// Whether the key is held, here or by another process, as far as is known.
     pub(crate) fn is_key_blocked(&self, key: &ResourceKey) -> bool {
         let shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
@@ -131,7 +131,7 @@ impl KeySlotTable {
         })
     }
 
-    /// What is left of a delay of the key; `None` if there is none.
+    /// The rest of a handover delay of the key; `None` if there is none.
     pub(in crate::manager) fn remaining_delay(&self, key: &ResourceKey) -> Option<Duration> {
         let shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         let slot = shard.get(key)?;
@@ -140,7 +140,8 @@ impl KeySlotTable {
 
     /// Removes the slot of a key if no request wants it any more; then its task ends.
     pub(crate) fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
-        // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
+        // The table is locked before the slot, as in all other places, so that a request cannot find a slot that is
+        // half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.lock_shard()) % SHARDS]);
         let mut entry = slot.lock_state();
         let leaves = entry.queue.try_end_task();
@@ -153,8 +154,8 @@ impl KeySlotTable {
         leaves
     }
 
-    /// Closes every tenure that is held now, or that a waiting node gets later: nothing more is started under it. The
-    /// next request gets a newer token.
+    /// Closes every tenure that is held now, and every one that a waiting node gets later: nothing more is started
+    /// under them. The next request gets a newer token.
     pub(crate) fn close_all_tenures(&self) {
         for shard in &self.shards {
             for slot in unpoisoned(shard).values() {
@@ -163,7 +164,7 @@ impl KeySlotTable {
         }
     }
 
-    /// Keys that requests of this gateway want or hold.
+    /// The number of keys that requests of this gateway want or hold.
     pub(crate) fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }

@@ -32,18 +32,19 @@ impl KeySlot {
         let FirstWaitingRequest { mode, rules, outdated, .. } = wanted;
         let mut entry = self.lock_state();
         entry.standing.mark_granted();
-        // If requests may be forwarded from here, peers may forward theirs here.
+        // If requests of this gateway may be forwarded, peers may forward their requests here in turn.
         let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitGateway::Here);
         entry.queue.set_grant(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
-            // The node was created before keys changed, so a request under another key may have a larger token.
+            // The node was created before keys changed. A request under another key of the resource may have a larger
+            // token by now.
             entry.queue.close(TenureEndCause::Reloaded);
         }
         drop(entry);
         self.start_waiting_requests();
     }
 
-    /// Records a remote contender. `looks`: it may be there only to find the holder.
+    /// Records that a remote contender waits. `looks`: it may be there only to find the holder.
     pub(in crate::manager) fn mark_contended(&self, looks: bool) {
         let mut entry = self.lock_state();
         entry.queue.mark_contended(self.clock.now());
@@ -58,7 +59,7 @@ impl KeySlot {
         self.start_waiting_requests();
     }
 
-    /// Closes the tenure, and also the next one if its node waits already.
+    /// Closes the tenure, and also the next tenure if its node waits already.
     pub(super) fn close_held_and_pending(&self) {
         let mut entry = self.lock_state();
         entry.queue.close(TenureEndCause::Reloaded);
@@ -85,8 +86,8 @@ impl KeySlot {
         self.lock_state().queue.next_action(self.clock.now())
     }
 
-    /// Takes the tenure out if it is due, in one step, so that nothing can be started in between. True if no tenure is
-    /// left.
+    /// Takes the tenure out of the slot if it is due to end, in one step, so that nothing can be started in between.
+    /// Returns whether no tenure is left.
     pub(in crate::manager) fn end_tenure_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
         let now = self.clock.now();
         let mut entry = self.lock_state();

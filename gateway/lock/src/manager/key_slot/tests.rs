@@ -81,7 +81,8 @@ fn received_error((answer, _): &mut (Receiver<LockReply>, QueuedRequestGuard)) -
     answer.try_recv().ok().map(|answer| answer.expect_err("not granted"))
 }
 
-/// Behind a remote holder, requests that need not wait here leave: forwarded once the route is known, or refused.
+/// Behind a remote holder, requests that need not wait here leave: they are forwarded once the route is known, or
+/// refused.
 #[test]
 fn remote_holder_releases_forwardable_waiters() {
     let fixture = KeySlotFixture::new();
@@ -126,7 +127,8 @@ fn no_wait_request_fails_without_route() {
     assert_eq!(received_error(&mut trying), Some(GrantError::Locked));
 }
 
-/// A new waiter causes a route lookup; after one without a route the next comes only after `ROUTE_RETRY_AFTER`.
+/// A new waiter causes a route lookup; after a lookup that found no route the next one comes only after
+/// `ROUTE_RETRY_AFTER`.
 #[test]
 fn failed_route_lookup_pauses_before_retry() {
     let fixture = KeySlotFixture::new();
@@ -180,7 +182,7 @@ fn lost_position_refuses_only_forwarded_requests() {
     deadline.revoke();
 }
 
-/// A request that waits because of a contender elsewhere proceeds under the grant when the contender is gone.
+/// A request that waits because of a remote contender starts under the same grant when the contender is gone.
 #[test]
 fn waiter_proceeds_after_contention_clears() {
     let fixture = KeySlotFixture::new();
@@ -229,7 +231,8 @@ fn revoked_grant_accepts_no_forwarded_request() {
     ));
 }
 
-/// The node that waited may have a smaller token than requests that used the key's other name meanwhile.
+/// A node that waited while keys changed is not used: requests under the resource's other name may have larger
+/// tokens.
 #[test]
 fn grant_predating_key_change_is_unused() {
     let fixture = KeySlotFixture::new();
@@ -257,7 +260,7 @@ fn grant_predating_key_change_is_unused() {
     tenure.mark_upstream_settled();
 }
 
-/// The bound is the same as for strict requests: `most` wait behind the one that holds, or is about to.
+/// With a queue of zero one request may enter, to hold the key; the bound is the same as for strict requests.
 #[test]
 fn queue_of_zero_admits_only_holder() {
     let fixture = KeySlotFixture::new();
@@ -275,7 +278,7 @@ fn queue_of_zero_admits_only_holder() {
     deadline.revoke();
 }
 
-/// Callbacks of a service, under the tenure of a cached key.
+/// Callbacks run under the tenure of a cached key, and the key is kept until the innermost one has ended.
 #[test]
 fn callbacks_keep_key_until_innermost_ends() {
     let fixture = KeySlotFixture::new();
@@ -286,8 +289,8 @@ fn callbacks_keep_key_until_innermost_ends() {
     let from = outer.next_dispatch().expect("a dispatch").token;
     let (mut next, _place) = fixture.enter_waiting(WaitGateway::Here);
 
-    // A request waits here, and a remote contender has waited for long. Even so the tenure is released only after the
-    // callbacks.
+    // One request waits here, and a remote contender has waited for long. Even so the tenure is released only after
+    // the callbacks have ended.
     fixture.slot().mark_contended(false);
     fixture.clock.advance(CachedHoldLimits::default().max_hold * 2);
     let (inner, held) = fixture.table.start_callback(&fixture.key, from, LockMode::Shared).expect("inside");

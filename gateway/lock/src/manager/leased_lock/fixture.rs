@@ -1,4 +1,4 @@
-//! A lease's lock that no session has granted, for tests of this crate and of those above it.
+//! A lease's lock that no session has granted, for tests of this crate and of the crates above it.
 
 use std::{sync::Arc, time::Duration};
 

@@ -5,7 +5,8 @@ use fencegate_process::clock::MachineClock;
 
 use super::*;
 
-/// A slot made for a refused request would stay without a task, and later get a lock node that no request wants.
+/// A request that is refused without a session leaves no slot: the slot would have no task, and would later get
+/// a lock node that no request wants.
 #[tokio::test]
 async fn refused_request_without_session_leaves_nothing() {
     let (manager, _workers) = create_lock_manager(Arc::new(MachineClock), 1);

@@ -13,7 +13,7 @@ const RULES: CachedHoldLimits = CachedHoldLimits {
     max_tenure: Duration::from_secs(600),
 };
 
-/// What can happen to the queue of a key.
+/// An event in the history of a key's queue.
 #[derive(Debug, Clone)]
 enum QueueEvent {
     Arrive(LockMode),
@@ -58,7 +58,7 @@ fn event() -> impl Strategy<Value = QueueEvent> {
     ]
 }
 
-/// The queue, with an observer's own record of what it has done.
+/// The queue, and a model of it that records what has happened.
 #[derive(Default)]
 struct QueueModel {
     queue: LockQueue<u32, u64>,
@@ -69,11 +69,11 @@ struct QueueModel {
     arrivals: u32,
     waiting: VecDeque<(u32, LockMode)>,
     in_flight: VecDeque<(LockMode, u64, u32)>,
-    /// Epoch and dispatch number of the last start.
+    /// Epoch and dispatch number of the request that was started last.
     last: (u64, u32),
     contended_after: Option<u32>,
     closed: bool,
-    /// Remote contenders may forward their requests here.
+    /// Whether remote contenders may forward their requests here.
     reached: bool,
     gone: Vec<u32>,
 }
@@ -163,7 +163,7 @@ impl QueueModel {
         }
     }
 
-    /// In these histories the oldest request ends first, so the newest one is the innermost of its chain.
+    /// In these histories the oldest request ends first, so the newest request is the innermost of its chain.
     fn call(&mut self, mode: LockMode) {
         let Some((held, _, number)) = self.in_flight.back().copied() else { return };
         let proven = !self.proof_lost;
@@ -207,7 +207,7 @@ impl QueueModel {
         }
     }
 
-    /// As the key's task does: releases the tenure when it is due, and gets another one when a request waits.
+    /// Acts as the key's task does: releases the tenure when it is due, and gets another one when a request waits.
     fn run_key_task_once(&mut self) {
         let before = self.queue.credentials().is_some();
         let due = self.queue.next_action(self.now());
@@ -236,7 +236,7 @@ impl QueueModel {
         }
     }
 
-    /// From here on nothing new comes: every waiting request has to be served.
+    /// Runs the queue without new events until every waiting request has been served.
     fn drain(&mut self) {
         self.proof_lost = false;
         for _ in 0..1000 {
@@ -316,7 +316,8 @@ fn idle_queue(reached: bool, now: BootInstant) -> LockQueue<(), u64> {
     queue
 }
 
-/// An idle grant ends at once for a remote waiter; where that may only look for the holder, it ends after `GRACE`.
+/// An idle grant ends at once for a remote waiter. If that waiter may only look for the holder, the grant ends
+/// after `GRACE`.
 #[test]
 fn idle_grant_ends_for_remote_waiter() {
     let now = BootInstant::from_nanos(0);

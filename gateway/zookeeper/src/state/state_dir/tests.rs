@@ -41,7 +41,7 @@ fn late_write_keeps_newer_record() {
     let (newer, found) = claim(&home);
     assert_eq!(found, [record(10)]);
     newer.write(&record(50)).expect("written");
-    // The older process was frozen, and goes on now.
+    // The older process was frozen, and writes its lower record now.
     older.write(&record(12)).expect("written");
     assert_eq!(read_records(home.path()).expect("readable"), [record(50)]);
     assert_eq!(files(&home, RECORD), 2);

@@ -121,7 +121,7 @@ impl GatewayAdminState {
             here: here.map(|here| models::lock_model(&here, names)),
             line,
             line_error,
-            // If ZooKeeper cannot be queried, the queue is unknown as well, and is reported so.
+            // If ZooKeeper cannot be queried, the queue is unknown, too, and `line_error` reports that.
             record: self.locks.grant_record(&key).await.ok().flatten(),
         })
     }
@@ -141,7 +141,7 @@ async fn contention(
     Json(seen.contention(top.map_or(20, clamp_limit)))
 }
 
-/// The permitted part of the requested number.
+/// The requested number, but at most `MOST`.
 fn clamp_limit(requested: u32) -> usize {
     usize::try_from(requested).unwrap_or(MOST).min(MOST)
 }
@@ -245,7 +245,8 @@ pub(crate) struct ReloadQuery {
     fleet: bool,
 }
 
-/// 200 if the file is in force, or would be; 422 if it has mistakes or needs a restart, and then nothing has changed.
+/// Reads the file again. 200 if it is in force, or would be; 422 if it has mistakes or needs a restart, and then
+/// nothing has changed.
 async fn reload(
     State(seen): State<GatewayAdminState>,
     QueryParams(ReloadQuery { dry_run, fleet }): QueryParams<ReloadQuery>,
@@ -255,7 +256,7 @@ async fn reload(
         return Err(AdminRefusal::new(AdminErrorCode::Malformed, "`fleet` is told of a dry run only"));
     }
     let mut report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
-    // Before a restart the comparison counts as well.
+    // A file that needs a restart is compared, too: the comparison matters before that restart.
     if fleet && (report.result != ReloadResult::Refused || !report.difference.restart.is_empty()) {
         match seen.commands.compare().await.ok_or_else(stopping)? {
             Ok(fleet) => report.fleet = Some(fleet),
@@ -272,7 +273,7 @@ async fn reload(
     Ok((status, Extension(did), Json(report)).into_response())
 }
 
-/// As SIGTERM: the process ends when everything that runs has ended.
+/// Ends the process as SIGTERM does, when everything that runs has ended.
 async fn drain(
     State(seen): State<GatewayAdminState>,
 ) -> (StatusCode, Extension<AuditAction>, Json<DrainResponse>) {

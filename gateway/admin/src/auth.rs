@@ -1,9 +1,11 @@
 //! Decides who may use the admin listener: a request must address it by its own host name, present the required
-//! credentials, and not change anything from a page of another site. A form shows the CSRF token of this process as well.
+//! credentials, and not change anything from a page of another site. A form must also contain the CSRF token of
+//! this process.
 //!
-//! A browser on an operator's machine reaches loopback addresses too, whatever page it shows. So a host name that a
-//! foreign name server could point here is rejected (DNS rebinding), pages of other origins get no permission (no
-//! CORS), and a request that changes something must come from a page of this listener or from no page.
+//! A browser on an operator's machine reaches loopback addresses, too, whatever page it shows. So a host name
+//! that a foreign name server could resolve to this machine is rejected (DNS rebinding), pages of other origins
+//! get no permission (no CORS), and a request that changes something must come from a page of this listener or
+//! from no page.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -65,12 +67,13 @@ impl AdminPrincipal {
 /// The longest time for a request and its response. When it is over, nothing that was begun is undone.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Open to probes and guards, which have no credentials. These paths contain no secrets.
+/// The paths that are open to probes and guards, which have no credentials. These paths contain no secrets.
 const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// No resources from elsewhere, no inline scripts, no frames, and forms that only submit here.
+/// The content security policy: no resources from elsewhere, no inline scripts, no frames, and forms that are
+/// only sent to this listener.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -94,7 +97,8 @@ pub async fn authenticate(State(admin_auth): State<AdminAuth>, mut request: Requ
     if !changes {
         return add_security_headers(run.await);
     }
-    // Runs as a task of its own, so that neither a caller that hangs up nor a panic can keep the line out of the log.
+    // The request runs as a task of its own, so that neither a caller that closes its connection nor a panic
+    // keeps the line out of the log.
     let done = tokio::spawn(run);
     let audited = tokio::spawn(async move {
         let answer = done.await.unwrap_or_else(|_| failure_response());
@@ -132,8 +136,8 @@ fn log_admin_action(
     }
 }
 
-/// A path without its subject: a key can be in any part that no handler matches, so only known words in their own
-/// places are logged.
+/// The action in a path, without its subject: a key can be in any part that no handler matches, so only known
+/// words in their own places are logged.
 fn action_name(path: &str) -> String {
     let below = path.strip_prefix("/api/v1").filter(|below| below.starts_with('/')).unwrap_or(path);
     let mut parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).take(MOST_PARTS).collect();
@@ -173,12 +177,14 @@ const THINGS: [&str; 17] = [
 ];
 /// The known last words of paths, after the subject.
 const VERBS: [&str; 4] = ["break", "forget", "resolve", "revoke"];
-/// No admin path has more parts.
+/// The most parts of a path that are logged. No admin path has more.
 const MOST_PARTS: usize = 8;
 
 impl AdminAuth {
+    /// The rules of this admin listener.
+    ///
     /// # Errors
-    /// The token cannot be read.
+    /// Returns an error if the token cannot be read.
     pub fn new(admin: &plan::AdminListenerSettings) -> Result<Self, BearerTokenFileError> {
         let bearer = admin.bearer.as_deref().map(BearerToken::open).transpose()?;
         Ok(Self { admin: Arc::new(admin.clone()), bearer })
@@ -284,7 +290,8 @@ fn presented_token(headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(decoded[colon + 1..].to_vec())
 }
 
-/// True if the request comes from a page of this listener, or from a program, which sends neither field.
+/// True if the request comes from a page of this listener, or from a program, which sends neither
+/// `Sec-Fetch-Site` nor `Origin`.
 fn is_same_origin(headers: &HeaderMap, host: &str, secured: bool) -> bool {
     let site = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
     let scheme = if secured { "https" } else { "http" };
@@ -301,7 +308,8 @@ fn add_security_headers(mut answer: Response) -> Response {
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
-        // Not `no-referrer`: forms of the admin pages would then come from the origin `null`.
+        // The value is not `no-referrer`, because forms of the admin pages would then come from the origin
+        // `null`.
         (REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),

@@ -45,7 +45,7 @@ const STALLED: Duration = Duration::from_secs(10);
 /// The longest time from the moment of the backup to its end.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// How many parts are queued for the receiver.
+/// The most parts that are queued for the receiver.
 const AHEAD: usize = 2;
 
 async fn backup(

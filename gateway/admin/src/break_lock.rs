@@ -41,7 +41,7 @@ pub(super) async fn break_lock(
 }
 
 impl GatewayAdminState {
-    /// The nodes that were removed.
+    /// Breaks the lock of a key, and returns the removed nodes.
     pub(super) async fn break_lock(
         &self,
         text: &str,
@@ -100,7 +100,8 @@ fn node_names(nodes: &[LockQueueEntry]) -> String {
     nodes.collect::<Vec<_>>().join(", ")
 }
 
-/// Some nodes were removed, the fate of one is unknown, and the remaining ones were not tried.
+/// The error of a break that stopped midway: some nodes were removed, the fate of one is unknown, and the
+/// remaining ones were not tried.
 fn partial_break_error(
     one: &LockQueueEntry,
     untold: AdminQueryError,

@@ -31,7 +31,7 @@ pub enum AdminCommand {
     },
     /// Only report how the file agrees with the plans of other gateways.
     Compare { told: oneshot::Sender<Result<FleetPlanComparison, String>> },
-    /// End in order.
+    /// End the process when all running work has ended.
     Drain,
 }
 
@@ -45,14 +45,16 @@ pub fn channel() -> (AdminCommandSender, mpsc::UnboundedReceiver<AdminCommand>) 
 }
 
 impl AdminCommandSender {
-    /// `None`: the process is stopping and reads no more files.
+    /// Reads the file again, or only reports what would change. `None` if the process is stopping and reads no
+    /// more files.
     pub async fn reload(&self, dry: bool) -> Option<ReloadReport> {
         let (told, report) = oneshot::channel();
         self.0.send(AdminCommand::Reload { dry, told }).ok()?;
         report.await.ok()
     }
 
-    /// `None`: the process is stopping. `Err`: why the comparison is not possible.
+    /// Compares the file with the plans of other gateways. `None` if the process is stopping; `Err` with the
+    /// reason if the comparison is not possible.
     pub async fn compare(&self) -> Option<Result<FleetPlanComparison, String>> {
         let (told, report) = oneshot::channel();
         self.0.send(AdminCommand::Compare { told }).ok()?;
@@ -61,7 +63,7 @@ impl AdminCommandSender {
 
     /// Ends the process as SIGTERM does.
     pub fn request_process_drain(&self) {
-        // Fails when no receiver is left: then the process is draining already.
+        // This fails if no receiver is left, because the process is draining already.
         self.0.send(AdminCommand::Drain).ok();
     }
 }

@@ -34,7 +34,7 @@ struct AdminConnectionEntry {
     address: IpAddr,
     activity: ConnectionActivity,
     since: Instant,
-    /// The connection has had a first request.
+    /// Whether the connection has had a first request.
     had_request: bool,
     evicted: CancellationToken,
 }
@@ -56,7 +56,7 @@ pub(super) struct AdminConnectionSlot {
 }
 
 impl AdminConnectionLimiter {
-    /// Does not wait: if all slots are taken, another connection is closed.
+    /// Gives a new connection a slot without waiting: if all slots are taken, another connection is closed.
     pub(super) fn acquire(&self, address: IpAddr) -> AdminConnectionSlot {
         let mut taken = self.table();
         let of_one = taken.all.values().filter(|holder| holder.address == address).count();
@@ -85,8 +85,8 @@ impl AdminConnectionLimiter {
 }
 
 impl AdminConnectionTable {
-    /// A connection with a request in progress is closed last: otherwise its request would be executed without a
-    /// response.
+    /// Closes the connection that has been idle for longest. A connection with a request in progress is closed
+    /// last: otherwise its request would be executed without a response.
     fn evict_one(&mut self, address: Option<IpAddr>) {
         let may_go = self.all.iter().filter(|(_, holder)| address.is_none_or(|one| one == holder.address));
         let least =

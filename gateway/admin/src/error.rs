@@ -1,5 +1,5 @@
-//! The reason for which the admin listener refuses a request: a word for programs and a sentence for people. With it goes
-//! the action of the operator, for the audit line in the log.
+//! The reason for which the admin listener refuses a request: a word for programs and a sentence for people. A
+//! refusal may also carry the action of the operator, for the audit line in the log.
 
 use axum::{
     Extension, Json,

@@ -10,31 +10,31 @@ use std::{
 use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::histogram::HistogramBucketCounts;
 
-/// The last minutes. Clones share them.
+/// The samples of the last minutes. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct LatencyHistory(Arc<Mutex<VecDeque<HistogramSample>>>);
 
-/// Between two samples.
+/// The time between two samples.
 pub const EVERY: Duration = Duration::from_secs(5);
 
-/// Fifteen minutes.
+/// The most samples: those of fifteen minutes.
 pub const MOST: usize = 180;
 
-/// The counters as they were at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone)]
 struct HistogramSample {
     wait: HistogramBucketCounts,
     hold: HistogramBucketCounts,
 }
 
-/// The rates of one interval; `None` where nothing happened in it.
+/// The percentiles of one interval. A part is `None` if nothing happened in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WaitHoldPercentiles {
     pub wait: Option<Percentiles>,
     pub hold: Option<Percentiles>,
 }
 
-/// Seconds.
+/// The median and the 99th percentile in seconds, and the number of values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percentiles {
     pub half: f64,
@@ -62,7 +62,7 @@ impl LatencyHistory {
         samples.push_back(sample);
     }
 
-    /// The newest last.
+    /// The percentiles of each interval, the newest last.
     pub(crate) fn interval_percentiles(&self) -> Vec<WaitHoldPercentiles> {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = samples.iter().zip(samples.iter().skip(1));

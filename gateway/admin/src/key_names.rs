@@ -16,12 +16,12 @@ impl GatewayAdminState {
     /// also resolves to a key that nobody locks now, as long as a request or a lease of the key is remembered.
     ///
     /// # Errors
-    /// `changed` for a hash that no key here has, or that two keys have: clients choose the names of keys, and a
-    /// client that searches for a collision finds one.
+    /// Returns `changed` for a hash that no key here has, or that two keys have: clients choose the names of
+    /// keys, and a client that searches for a collision finds one.
     pub(super) fn resolve_key(&self, text: &str) -> Result<ResourceKey, AdminRefusal> {
         if self.key_redaction().0 != KeyVisibility::Hash || !is_key_hash(text) {
             return ResourceKey::parse_user_input(text).or_else(|bad| {
-                // Other programs may hold a key that no request wants.
+                // The key may be one that no request wants, because other programs may hold it.
                 let known = self.known_keys(|key| key.as_str() == text).pop_first();
                 known.ok_or_else(|| AdminRefusal::new(AdminErrorCode::Malformed, bad.to_string()))
             });
@@ -29,10 +29,10 @@ impl GatewayAdminState {
         require_unique(self.known_keys(|key| hash_key(key) == text))
     }
 
-    /// The key after which a list continues. A key that no request wants has a position in it as well.
+    /// The key after which a list continues. A key that no request wants has a position in the list, too.
     ///
     /// # Errors
-    /// As [`Self::resolve_key`].
+    /// Returns an error as [`Self::resolve_key`] does.
     pub(super) fn list_position(&self, text: &str) -> Result<ResourceKey, AdminRefusal> {
         if self.key_redaction().0 == KeyVisibility::Hash && is_key_hash(text) {
             return self.resolve_key(text);

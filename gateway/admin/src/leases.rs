@@ -195,7 +195,7 @@ impl GatewayAdminState {
     /// this one.
     ///
     /// # Errors
-    /// The lease of `after` is not remembered any more.
+    /// Returns an error if the lease of `after` is not remembered any more.
     fn list_leases(
         &self,
         key: Option<&ResourceKey>,

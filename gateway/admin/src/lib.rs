@@ -2,16 +2,18 @@
 //! and locks, and executes commands of operators. It has a thread of its own, so it responds while the workers are
 //! busy, and no worker waits for it.
 //!
-//! - [`listen`]: accepts callers, with `connection_limit` bounds their connections, and with [`auth`] admits them
+//! - [`listen`]: accepts callers; `connection_limit`: bounds their connections; [`auth`]: admits callers
 //! - [`api`], [`models`]: the interface for programs and its JSON, described in `gateway/API.md` and, with the feature
 //!   `openapi`, in `gateway/openapi`; `page`: the pages for people; `probes`: for load balancers and Prometheus
-//! - [`extract`], `key_names`: what operators send, and which key they mean; [`error`]: the answer to input that is refused
+//! - [`extract`], `key_names`: read the input of operators, and resolve the key that they mean; [`error`]: the
+//!   answer to input that is refused
 //! - [`leases`]: the leases of clients; [`outcomes`]: requests in doubt, which operators of a guard resolve;
 //!   [`config_dump`]: the plan in force; `backup_download`: backups; `break_lock`: ends a lock for an operator
-//! - `state`: what of a gateway is shown; [`history`]: the times of the last minutes; [`command`]: commands to the process
+//! - `state`: the state of a gateway that is shown; [`history`]: the times of the last minutes; [`command`]:
+//!   commands to the process
 //!
-//! The listeners of both roles are assembled here. The request path (`fencegate-proxy`) is not known here: what is shown of
-//! requests comes from `fencegate-metrics`.
+//! The listeners of both roles are assembled here. This crate does not know the request path
+//! (`fencegate-proxy`): what it shows of requests comes from `fencegate-metrics`.
 
 // `println!` panics when the reader is gone.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -102,7 +104,8 @@ async fn method_not_allowed() -> AdminRefusal {
     AdminRefusal::new(AdminErrorCode::Method, "it is asked for by another method, which `Allow` names")
 }
 
-/// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.
+/// Answers a probe: 200 if a lock could be granted now. A gateway that is not ready still serves unfenced
+/// routes.
 async fn ready(State(seen): State<GatewayAdminState>) -> (StatusCode, String) {
     probe_response(seen.not_ready_reason(), "ready")
 }

@@ -41,8 +41,8 @@ const HEAD_BYTES: usize = 16 * 1024;
 const HEAD_FIELDS: usize = 64;
 const BODY_BYTES: usize = 16 * 1024;
 
-/// Serves on a thread of its own as long as the process lives, so it responds also during the drain and while the
-/// workers are busy. `meanwhile` runs on the same thread.
+/// Serves the admin listener on a thread of its own as long as the process lives, so it also responds during the
+/// drain and while the workers are busy. `meanwhile` runs on the same thread.
 pub fn start_admin_thread(
     listener: TcpListener,
     routes: Router,
@@ -92,7 +92,7 @@ async fn run_accept_loop(
                 }));
             }
             Err(error) => {
-                // No descriptor was left, or the connection ended before it began.
+                // No file descriptor was left, or the connection ended before it was accepted.
                 warn!(%error, "admin: accept");
                 sleep(PAUSE).await;
             }
@@ -100,7 +100,8 @@ async fn run_accept_loop(
     }
 }
 
-/// A listener with TLS accepts nothing else.
+/// Serves a new connection, after its TLS handshake if the listener has certificates. A listener with TLS
+/// accepts no plain text.
 async fn open_connection(
     stream: TcpStream,
     address: IpAddr,
@@ -138,7 +139,7 @@ async fn open_connection(
     }
 }
 
-/// How many digits of a certificate's fingerprint are logged.
+/// The number of digits of a certificate's fingerprint that are logged.
 const FINGERPRINT: usize = 16;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -166,6 +167,6 @@ async fn serve_admin_connection(
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEAD_FIELDS)
         .serve_connection(TokioIo::new(stream), service);
-    // However it ended, there is no receiver for the result.
+    // There is no receiver for the result, however the connection ended.
     drop(timeout(LONGEST, connection).await);
 }

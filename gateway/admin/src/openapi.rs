@@ -1,5 +1,5 @@
-//! Describes our programming interfaces in OpenAPI 3.1, from the types of their answers: the admin listeners of both
-//! roles, and the lease interface. The HTML pages are not described.
+//! Describes the programming interfaces of Fencegate in OpenAPI 3.1, from the types of their answers: the admin
+//! listeners of both roles, and the lease interface. The HTML pages are not described.
 
 mod client_leases;
 mod document;

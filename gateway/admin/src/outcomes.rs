@@ -81,7 +81,8 @@ pub(crate) struct StaleRefusal {
     newest: FencingToken,
 }
 
-/// A guard that cannot renew its membership in a shared store sends nothing.
+/// The reason for which a guard that cannot renew its membership in a shared store is not ready: it sends
+/// nothing.
 pub(super) const AWAY: &str = "the database that the guards share cannot be asked";
 
 pub(super) fn routes() -> Router<GuardAdminState> {
@@ -95,12 +96,13 @@ pub(super) fn routes() -> Router<GuardAdminState> {
         .route("/api/v1/refusals", get(refusals))
 }
 
-/// 200 if the guard could admit something now, at least on some keys.
+/// Answers a probe: 200 if the guard could admit something now, at least on some keys.
 async fn ready(State(seen): State<GuardAdminState>) -> (StatusCode, String) {
     if seen.process.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
-    // Before the guard is queried: a thread that hangs may hold a lock that the guard needs to answer.
+    // The threads are checked before the guard is queried, because a thread that hangs may hold a lock that the
+    // guard needs to answer.
     if let Some(hung) = seen.process.threads.unready_thread() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{hung}\n"));
     }

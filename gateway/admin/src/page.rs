@@ -49,7 +49,8 @@ pub(super) fn guard_page_routes() -> Router<GuardAdminState> {
 
 async fn overview(State(seen): State<GatewayAdminState>, Query(after): Query<FlashMessage>) -> Response {
     let page = OverviewPage::load(&seen, after.message_text()).await;
-    // With thousands of routes rendering takes long, and probes are answered on this thread.
+    // With thousands of routes rendering takes long, and probes are answered on this thread, so another thread
+    // renders.
     match spawn_blocking(|| HtmlPage(page).into_response()).await {
         Ok(answer) => answer,
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

@@ -11,7 +11,7 @@ use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::{liveness::ThreadMonitor, log_writer::dropped_lines};
 use tokio::task::spawn_blocking;
 
-/// `count` updates the gauges.
+/// The route of the metrics. `count` updates the gauges before each answer.
 pub(super) fn metrics_routes(
     metrics: Arc<AllMetricFamilies>,
     count: impl Fn() + Clone + Send + Sync + 'static,
@@ -19,7 +19,8 @@ pub(super) fn metrics_routes(
     let rendered = async move || {
         let count = count.clone();
         let metrics = metrics.clone();
-        // With thousands of routes rendering takes a while, and probes are answered on this thread.
+        // With thousands of routes rendering takes a while, and probes are answered on this thread, so another
+        // thread renders.
         let rendered = spawn_blocking(move || {
             count();
             metrics.render()
@@ -30,13 +31,13 @@ pub(super) fn metrics_routes(
     Router::new().route("/metrics", get(rendered))
 }
 
-/// 200 while all threads on which requests and locks depend are responsive.
+/// The route `/live`: 200 while all threads on which requests and locks depend are responsive.
 pub(super) fn live_routes(threads: ThreadMonitor) -> Router {
     let lives = async move || probe_response(threads.hung_thread(), "live");
     Router::new().route("/live", get(lives))
 }
 
-/// 503 with the reason, if there is one.
+/// The answer to a probe: 503 with the reason `not` if there is one, and 200 otherwise.
 pub(super) fn probe_response(not: Option<String>, word: &str) -> (StatusCode, String) {
     match not {
         None => (StatusCode::OK, healthy_body(word)),
@@ -44,8 +45,8 @@ pub(super) fn probe_response(not: Option<String>, word: &str) -> (StatusCode, St
     }
 }
 
-/// Reports lost log lines beside the word for success: nothing waits for the reader of the log, so a restart would
-/// not help.
+/// The body of a good answer to a probe. It also reports lost log lines: nothing waits for the reader of the
+/// log, so a restart would not help.
 pub(super) fn healthy_body(word: &str) -> String {
     match dropped_lines() {
         0 => format!("{word}\n"),

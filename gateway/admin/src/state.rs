@@ -11,7 +11,7 @@ use fencegate_zookeeper::session::active_session::SessionState;
 
 use super::{auth::CsrfToken, command::AdminCommandSender, history::LatencyHistory};
 
-/// What the admin listener of a gateway shows and controls.
+/// The state of a gateway that its admin listener shows, and the means to control the gateway.
 #[derive(Clone)]
 pub struct GatewayAdminState {
     /// The name of the gateway.
@@ -23,7 +23,7 @@ pub struct GatewayAdminState {
     /// The requests of each key.
     pub requests: Arc<RequestTracker>,
     pub history: LatencyHistory,
-    /// The public keys of our tickets, for guards to fetch.
+    /// The public keys of the tickets of this gateway, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub commands: AdminCommandSender,
     /// `None` if the process was started without leases.

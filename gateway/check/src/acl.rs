@@ -66,7 +66,7 @@ async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &ZkP
                 format!("{} nodes{bound} may be written by {meant_told}, and by nobody else", found.looked);
             findings.record("root", says);
         }
-        // A missing or closed node is reported by the check that reads it.
+        // A missing or closed node is reported by the check that reads it, so it is no problem here.
         Err(ZkError::NoNode | ZkError::Denied(_)) => {
             findings.record("root", format!("what will be made may be written by {meant_told}"))
         }

@@ -7,7 +7,7 @@ use std::{
 
 use fencegate_process::display::FormattedDuration;
 
-/// How far the clock of another machine is from ours, at least.
+/// The least possible difference between the clock of another machine and ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClockDifference {
     Ahead(Duration),
@@ -15,13 +15,14 @@ pub(super) enum ClockDifference {
 }
 
 impl ClockDifference {
-    /// The least that is told.
+    /// The least difference that is reported.
     pub(super) const LEAST: Duration = Duration::from_secs(2);
     pub(super) const REMEDY: &str =
         "let all machines take their time from one source; see *Clocks* in the runbook";
 
-    /// `said`: the time of the other machine at some moment between `before` and `after`, which are by our clock. It is cut off at
-    /// a multiple of `resolution`.
+    /// The difference between `said`, the time of the other machine, and our clock, if it is certainly `LEAST`
+    /// or more. `said` is from some moment between `before` and `after` by our clock, and is cut off at a
+    /// multiple of `resolution`.
     pub(super) fn between(
         said: SystemTime,
         resolution: Duration,
@@ -49,7 +50,8 @@ impl fmt::Display for ClockDifference {
 mod tests {
     use super::*;
 
-    /// A question takes some time, and a time may be told in whole seconds: only what neither can explain is told.
+    /// A query takes some time, and its answer may have whole seconds: only a difference that neither can
+    /// explain is reported.
     #[test]
     fn clock_difference_needs_two_seconds() {
         let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000 + ms);

@@ -39,7 +39,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The most bytes of a response.
 const LONGEST_ANSWER: usize = 16 << 10;
 
-/// `Date` has whole seconds (RFC 9110, 5.6.7).
+/// `Date` has whole seconds (RFC 9110, 5.6.7), so it may be behind its clock by this much.
 const DATE_RESOLUTION: Duration = Duration::from_secs(1);
 
 /// A guard that has announced itself, and its address.
@@ -50,10 +50,10 @@ pub(super) struct ProbedGuard {
     clock: Option<ClockDifference>,
 }
 
-/// What is expected at the endpoints of an upstream.
+/// The process that is expected at the endpoints of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExpectedEndpointRole {
-    /// It has to announce itself.
+    /// A guard, which has to announce itself.
     Guard,
     /// The service, with no intermediary before it that repeats requests or answers for it.
     Service,
@@ -336,7 +336,7 @@ where
     }
 }
 
-/// Whether the guards of one upstream can be trusted with the tokens of this installation.
+/// Checks whether the guards of one upstream can be trusted with the tokens of this installation.
 pub(super) fn check_guards(
     findings: &FindingCollector,
     upstream: &Upstream,

@@ -42,7 +42,7 @@ pub(super) struct FoundInstallation {
     pub(super) members: BTreeMap<String, MemberRecord>,
 }
 
-/// `None` if no installation was found.
+/// Checks ZooKeeper and the installation in it. `None` if no installation was found.
 pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
@@ -124,7 +124,7 @@ fn check_session(
     let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
     let mut diagnostic = Diagnostic::new(DiagnosticCode::SessionNegotiated, message);
     if short {
-        // No gateway starts with such a session.
+        // No gateway starts with a session that is too short for its margin and heartbeats.
         diagnostic.severity = Severity::Error;
     }
     let remedy = "ask for what it grants, or change its minSessionTimeout, maxSessionTimeout and tickTime";
@@ -151,7 +151,8 @@ async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, e
                     "see `ca_file`, `client_certificate_file` and the port: `fencegate explain FG0521`";
                 findings.report_problem(&way, DiagnosticCode::EnsembleTls, message, remedy);
             }
-            // Reported where all servers are listed.
+            // A server that cannot be reached is no problem here, because the sessions with each server are
+            // checked, too.
             TlsHandshakeOutcome::Unreachable(why) => {
                 findings.record("zookeeper", format!("{server} does not answer: {why}"))
             }
@@ -179,7 +180,8 @@ async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSet
     }
 }
 
-/// A session can move from server to server, and each server may grant another timeout.
+/// Compares the session timeouts of the servers. A session can move from server to server, and each server may
+/// grant another timeout.
 async fn compare_session_timeouts(
     findings: &FindingCollector,
     ensemble: &ZkServers,
@@ -275,8 +277,8 @@ async fn check_installation(
     Some(FoundInstallation { meta, members })
 }
 
-/// Compares the clock of the leader, which stamps every change, with ours. No query tells it, so a node is made and removed again. If
-/// this process is killed in between, the node ends with the session.
+/// Compares the clock of the leader, which stamps every change, with ours. No query returns that clock, so a
+/// node is made and removed again. If this process is killed in between, the node ends with the session.
 async fn check_clock(findings: &FindingCollector, link: &ZkSession, paths: &ZkPaths) {
     let path = paths.clock_probe_path(link.id());
     let before = SystemTime::now();
@@ -309,7 +311,8 @@ fn report_clock(findings: &FindingCollector, difference: ClockDifference) {
     findings.report_problem(&way, DiagnosticCode::ClocksDiffer, message, ClockDifference::REMEDY);
 }
 
-/// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.
+/// The member nodes, by the name of the gateway. A node that disappears meanwhile belongs to a gateway that has
+/// ended.
 async fn read_members(link: &ZkSession, paths: &ZkPaths) -> Result<BTreeMap<String, MemberRecord>, ZkError> {
     let mut members = BTreeMap::new();
     for node in link.children(&paths.members_path()).await? {

@@ -46,11 +46,12 @@ pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Opt
     }
 }
 
-/// How much memory bodies may take on this machine or in this container. `way` is the path of the limits in the file.
+/// Checks how much memory bodies may take on this machine or in this container. `way` is the path of the limits
+/// in the file.
 pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &ListenerLimits) {
     let mib = |bytes: usize| bytes >> 20;
     let says = match limits.buffered {
-        // Too small a value is reported without a check of the machine.
+        // A value that is too small is reported when the file is read, without a check of the machine.
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
             let DefaultMemoryLimit { bytes, source: of } = memory_allowance();
@@ -84,14 +85,14 @@ pub(super) fn check_admin(findings: &FindingCollector, admin: &AdminListenerSett
     }
 }
 
-/// The secret of the hashes of keys.
+/// Checks the secret of the hashes of keys.
 pub(super) fn check_log(findings: &FindingCollector, log: &LogSettings) {
     if let Err(bad) = key_secret::load(log) {
         report_unusable(findings, &["log", "key_secret_file"], &error_chain(&bad));
     }
 }
 
-/// The credentials of clients that hold leases.
+/// Checks the credentials of clients that hold leases.
 pub(super) fn check_leases(findings: &FindingCollector, leases: &LeaseGrantSettings) {
     for (number, principal) in leases.principals.iter().enumerate() {
         let PrincipalCredential::Bearer(file) = &principal.shows else { continue };
@@ -107,7 +108,7 @@ pub(super) fn report_unusable(findings: &FindingCollector, way: &[&str], why: &s
     findings.report_problem(way, DiagnosticCode::FileUnusable, why, remedy);
 }
 
-/// `until`: seconds since 1970.
+/// Reports a certificate that has expired, or will soon. `until`: its end, in seconds since 1970.
 pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which: &str, until: Option<u64>) {
     let Some(until) = until else { return };
     let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
@@ -162,7 +163,7 @@ pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<Hig
     Vec::new()
 }
 
-/// The place of the public listener's unix socket. `way` is the path of its address in the file.
+/// Checks the place of the public listener's unix socket. `way` is the path of its address in the file.
 pub(super) fn check_unix_socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
     let BindAddress::Unix(file) = bind else { return };
     let path = file.path.display();
@@ -188,7 +189,7 @@ pub(super) fn check_unix_socket(findings: &FindingCollector, way: &[&str], bind:
     }
 }
 
-/// The room on the disk of a folder that can be written.
+/// Checks the room on the disk of a folder that can be written.
 fn check_room(findings: &FindingCollector, way: &[&str], folder: &Path) {
     let folder_name = folder.display();
     let Ok(disk) = statvfs(folder) else {
@@ -203,14 +204,15 @@ fn check_room(findings: &FindingCollector, way: &[&str], folder: &Path) {
     }
 }
 
-/// Bytes of a file system.
+/// The free bytes and the size of a file system.
 struct DiskRoom {
     free: u64,
     size: u64,
 }
 
 impl DiskRoom {
-    /// A tenth, as the alert about the disk of a guard has it, or too little for a transaction log.
+    /// True if less than a tenth is free, which is the limit of the alert about the disk of a guard, or too
+    /// little for a transaction log.
     fn is_nearly_full(&self) -> bool {
         const LEAST: u64 = 64 << 20;
         self.free < LEAST || self.free < self.size / 10
@@ -223,7 +225,7 @@ impl std::fmt::Display for DiskRoom {
     }
 }
 
-/// Queries the system, and writes nothing.
+/// Checks whether the folder can be written. Queries the system, and writes nothing.
 pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
     match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
         Ok(()) if folder.is_dir() => check_room(findings, way, folder),
@@ -249,8 +251,8 @@ mod tests {
 
     const POLICY: &str = include_str!("../../../policies/examples/minimal.yaml");
 
-    /// The codes of the problems, and what was observed.
-    /// Without the room on the disk, which is that of the machine that runs the test.
+    /// The codes of the problems, and the observed facts, without the room on the disk, which is that of the
+    /// machine that runs the test.
     fn findings_of(look: impl FnOnce(&FindingCollector)) -> (Vec<DiagnosticCode>, Vec<String>) {
         let findings = FindingCollector::new(POLICY);
         look(&findings);
@@ -338,7 +340,7 @@ mod tests {
         assert!(facts.contains(&"nothing was written down yet".to_owned()), "{facts:?}");
     }
 
-    /// Secrets that a policy names and that are not there are reported by their fields.
+    /// Secrets that a policy names and that do not exist are reported with the field that names them.
     #[test]
     fn missing_secrets_are_reported() {
         let text = format!("{POLICY}\nlog: {{keys: hash, key_secret_file: /nowhere/secret}}\n");
@@ -349,7 +351,8 @@ mod tests {
         assert!(problems.is_empty());
     }
 
-    /// A disk is told as nearly full before anything fails, and not because it is small.
+    /// A disk counts as nearly full by the part of it that is free, and before anything fails. A small disk with
+    /// enough room does not.
     #[test]
     fn nearly_full_disk_is_told() {
         const GIB: u64 = 1 << 30;

@@ -1,4 +1,4 @@
-//! Collects findings about a file that are not in the file itself.
+//! Collects the findings of checks outside of the file.
 
 use std::cell::RefCell;
 
@@ -16,7 +16,7 @@ pub struct OnlineCheckFinding {
     pub says: String,
 }
 
-/// Several checks run at once, on one thread.
+/// Collects the findings of several checks that run at the same time on one thread.
 pub(super) struct FindingCollector {
     places: FieldLocator,
     facts: RefCell<Vec<OnlineCheckFinding>>,
@@ -41,7 +41,7 @@ impl FindingCollector {
         self.diagnostics.borrow_mut().push(diagnostic);
     }
 
-    /// A finding in its usual form.
+    /// Reports a problem with its remedy. `way` is the path of the field in the file.
     pub(super) fn report_problem(
         &self,
         way: &[&str],
@@ -52,7 +52,7 @@ impl FindingCollector {
         self.report(way, Diagnostic::new(code, message).with_remedy(remedy));
     }
 
-    /// Diagnostics by place, and facts by subject. The order of the answers does not count.
+    /// Diagnostics by place, and facts by subject. The order in which the answers came does not matter.
     pub(super) fn into_sorted(self) -> (Vec<OnlineCheckFinding>, Vec<Diagnostic>) {
         let mut facts = self.facts.into_inner();
         let mut diagnostics = self.diagnostics.into_inner();

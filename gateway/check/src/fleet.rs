@@ -8,8 +8,10 @@ use fencegate_zookeeper::session::{
 
 use super::findings::FindingCollector;
 
+/// Compares the plan of the file with the plans that the registered gateways have published.
+///
 /// # Errors
-/// ZooKeeper cannot be queried.
+/// Returns an error if ZooKeeper cannot be queried.
 pub(super) async fn check_fleet_plans(
     findings: &FindingCollector,
     gateway: &GatewayPlan,

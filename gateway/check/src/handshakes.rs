@@ -42,7 +42,7 @@ const LONGEST: Duration = Duration::from_secs(8);
 /// one more round trip.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 
-/// The most gateways that are tried. More would show nothing new.
+/// The most gateways that are tried. More would hardly show anything new.
 const MOST: usize = 64;
 
 /// Checks the local part: the certificate, and the address for peers.
@@ -163,7 +163,7 @@ pub(super) async fn check_remote_peers(
     }
 }
 
-/// Peers require the same certificates that this gateway requires.
+/// The TLS settings of a client of peers. Peers require the same certificates that this gateway requires.
 fn client_tls_of_peer(tls: &PeerTls) -> plan::ClientTls {
     plan::ClientTls {
         ca_file: Some(tls.ca_file.clone()),

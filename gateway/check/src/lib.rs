@@ -2,7 +2,7 @@
 //! names, and how a request would be handled. A check leaves nothing behind: it opens and closes a session and connections,
 //! reads files, and makes a node in ZooKeeper that it removes again, to learn the time there.
 //!
-//! - `findings`: what is not in the file itself; `files`: the files that it names
+//! - `findings`: findings outside of the file; `files`: the files that it names
 //! - `online`: everything that a plan names, at the same time: `ensemble` and `acl` are ZooKeeper, `fleet` and
 //!   `handshakes` the other gateways, `endpoints` and `services` the upstreams, `store` the store of a guard
 //! - `clock_difference`: clocks of guards and ZooKeeper beside ours
@@ -11,7 +11,8 @@
 //!
 //! The mistakes in the text of a file are found by `policies`.
 
-// The request path is one future within another, a few dozen deep, and rustc computes the layout of all of it.
+// The request path is a future that contains other futures, a few dozen deep. rustc computes the layout of all
+// of them, and needs a higher limit for that.
 #![recursion_limit = "256"]
 // `println!` panics when the reader is gone.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -52,7 +53,7 @@ pub enum CheckDepth {
 /// Reads the file. If its plan is sound, checks the files and services that it names.
 ///
 /// # Errors
-/// The machine has no resources for a runtime.
+/// Returns an error if the machine has no resources for a runtime.
 pub fn check(file: &PolicyFile, depth: CheckDepth) -> io::Result<PolicyCheckOutcome> {
     let kind = file::detect_file_kind(&file.text);
     match kind {

@@ -24,7 +24,7 @@ use super::{
     services, store,
 };
 
-/// The results.
+/// The facts and the problems that a check has found.
 pub(super) struct OnlineCheckResult {
     pub(super) facts: Vec<OnlineCheckFinding>,
     pub(super) diagnostics: Vec<Diagnostic>,
@@ -106,7 +106,7 @@ pub(super) fn check_guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineChe
 const NO_HEALTH: &str =
     "without `health`: what is in doubt ends by the clock alone, also while the service stands still";
 
-/// The keys with which tickets are verified.
+/// Checks the keys with which tickets are verified.
 async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVerificationKeys>) {
     let opened =
         |path: &PathBuf, verifier: Result<TicketVerifier, fencegate_ticket::KeyFileError>| match verifier {
@@ -136,7 +136,8 @@ async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVeri
     }
 }
 
-/// The keys with which the tokens of an issuer are verified, the one at `number` in the policy.
+/// Checks the keys with which the tokens of an issuer are verified. The issuer is the one at `number` in the
+/// policy.
 async fn check_issuer(findings: &FindingCollector, number: usize, issuer: &JwtIssuer) {
     let name = &issuer.issuer;
     let number = number.to_string();
@@ -158,7 +159,7 @@ async fn check_issuer(findings: &FindingCollector, number: usize, issuer: &JwtIs
 fn run(look: impl Future<Output = ()>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, look);
-    // A lookup without a response from its name server is not waited for any longer.
+    // Does not wait for a lookup that has no response from its name server yet.
     runtime.shutdown_background();
     Ok(())
 }

@@ -12,16 +12,16 @@ use super::{explain::RequestExplanation, findings::OnlineCheckFinding};
 pub struct PolicyCheckReport<'c> {
     pub file: &'c str,
     pub kind: &'static str,
-    /// No error.
+    /// Whether there is no error.
     pub good: bool,
     pub errors: usize,
     pub warnings: usize,
     pub diagnostics: Vec<DiagnosticJson<'c>>,
-    /// What is no mistake, and may be better.
+    /// Remarks about parts that are no mistake, but may be written better.
     pub hints: Vec<DiagnosticJson<'c>>,
-    /// `null` without `--online`, and where the file has errors.
+    /// `null` without `--online`, and if the file has errors.
     pub online: Option<&'c [OnlineCheckFinding]>,
-    /// What the file would do with a request; absent unless one was named, and where the file has errors.
+    /// The explanation of a request by the file; absent unless a request was named, and if the file has errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<&'c RequestExplanation>,
 }
@@ -32,7 +32,7 @@ pub struct DiagnosticJson<'c> {
     pub code: &'static str,
     pub severity: String,
     pub message: &'c str,
-    /// Counted from 1; `null` where no part of the file is at fault.
+    /// The line, counted from 1; `null` if no part of the file is at fault.
     pub line: Option<usize>,
     /// In characters, from 1.
     pub column: Option<usize>,
@@ -84,7 +84,7 @@ pub struct PolicyCheckOutcome {
     pub kind: PolicyProcessKind,
     /// By place in the file. Findings outside of the file come last.
     pub diagnostics: Vec<Diagnostic>,
-    /// What is no mistake, by place in the file.
+    /// Remarks about parts that are no mistake, by place in the file.
     pub hints: Vec<Diagnostic>,
     /// The observed facts; `None` without an online check.
     pub online: Option<Vec<OnlineCheckFinding>>,

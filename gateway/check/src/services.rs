@@ -40,7 +40,7 @@ pub(super) async fn check_shared_addresses(findings: &FindingCollector, plan: &C
     }
 }
 
-/// The addresses of the endpoints. A name without an address is reported elsewhere.
+/// The addresses of the endpoints of an upstream. A name without an address is reported by another check.
 async fn resolve_endpoints(upstream: &Upstream) -> HashMap<CanonicalAddress, ConnectTarget> {
     let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, resolve(endpoint)));
     let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();

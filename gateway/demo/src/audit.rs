@@ -37,7 +37,7 @@ pub(super) struct PaymentAudit {
     pub(super) overlaps: usize,
     /// Executions after one with a newer token, on the same key.
     pub(super) stale_executed: usize,
-    /// Every balance equals the sum of its acknowledged payments, to the cent.
+    /// Whether every balance equals the sum of its acknowledged payments, to the cent.
     pub(super) balance_ok: bool,
 }
 
@@ -140,7 +140,8 @@ fn count_overlaps(of_key: &[&LedgerExecution]) -> usize {
     broken.filter(|violation| matches!(violation, OrderViolation::Overlap { .. })).count()
 }
 
-/// In the order of their effects. Tokens compare as text. An execution without one is not counted here.
+/// Counts the executions that came after one with a newer token, in the order of their effects. Tokens compare
+/// as text. An execution without a token is not counted here.
 fn count_stale(of_key: &[&LedgerExecution]) -> usize {
     let in_order = of_key.iter().filter_map(|execution| {
         let token = execution.token.as_deref()?;

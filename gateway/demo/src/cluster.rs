@@ -21,7 +21,7 @@ pub(super) struct DemoCluster {
     pub(super) gateways: [GatewayInstance; 2],
     /// Forwards between the first gateway and the guard or ledger. The second gateway is connected directly.
     pub(super) relay: FaultProxy,
-    /// Only at level `guard`.
+    /// The guard; `None` unless the level is `guard`.
     pub(super) guard: Option<GuardInstance>,
     pub(super) ledger: LedgerInstance,
     pub(super) zookeeper: PrivateZooKeeper,
@@ -50,14 +50,14 @@ pub(super) struct LedgerInstance {
     pub(super) address: SocketAddr,
 }
 
-/// A new process listens within milliseconds, but a machine under load may be slower.
+/// The time limit for a new process to listen. It takes milliseconds, but longer on a machine under load.
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
 impl DemoCluster {
     /// Starts all processes and returns when all of them listen. Blocks.
     ///
     /// # Errors
-    /// [`DemoError`] names the process that did not start, and its output.
+    /// Returns a [`DemoError`] that names the process that did not start, and its output.
     pub(super) fn start(level: DemoFenceLevel) -> Result<Self, DemoError> {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;

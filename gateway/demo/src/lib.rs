@@ -1,9 +1,9 @@
 //! Plays the accident that fencing is for, on one machine, with a real ZooKeeper and real processes.
 //!
-//! Begin with `scenario`, the story, played and told by `options`. `cluster` has its processes with their files of
-//! `policy`, `clients` its clients. `status_queries` and `late_write` determine what has happened, and `audit` compares
-//! claims with these facts at the end. `report` prints the story, and `side_by_side` plays it at each level; `error` is why
-//! it could not be played to its end.
+//! Begin with `scenario`, the story, played and told by `options`. `cluster` has its processes with their files
+//! of `policy`, `clients` its clients. `status_queries` and `late_write` determine what has happened, and
+//! `audit` compares claims with these facts at the end. `report` prints the story, and `side_by_side` plays it
+//! at each level; `error` has the reasons for which it could not be played to its end.
 //!
 //! The processes are the binary itself and the sample service, started by `fencegate-testkit`. This crate does not depend
 //! on the request path.
@@ -39,7 +39,7 @@ pub use self::{
 /// Plays the story. The exit code is 0 if every claim held; without a fence, if the accident was shown.
 ///
 /// # Errors
-/// [`DemoError`] when there was nothing to show.
+/// Returns a [`DemoError`] if there was nothing to show.
 pub fn run(options: DemoOptions) -> Result<ExitCode, DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(play(options));

@@ -16,7 +16,8 @@ pub(super) const QUARANTINE: Duration = EXECUTION.saturating_add(SENDING);
 /// The tick of the private ZooKeeper.
 pub(super) const TICK: Duration = Duration::from_millis(200);
 
-/// `upstream` is the address of the ledger or its guard for this gateway. It may be the relay's.
+/// The policy of one gateway. `upstream` is the address of the ledger or its guard for this gateway. It may be
+/// the relay's.
 pub(super) fn gateway_policy(
     name: &str,
     level: DemoFenceLevel,
@@ -27,7 +28,7 @@ pub(super) fn gateway_policy(
     let (fencing, response_timeout) = match level {
         // No service compares tokens, so a request must be given up before its lock can be lost.
         DemoFenceLevel::Unfenced | DemoFenceLevel::None => ("none", "1s"),
-        // Longer than the guard may take to settle and to execute.
+        // The timeout is longer than the guard may take to settle and to execute.
         DemoFenceLevel::Guard => ("guard, direct: true", "5s"),
         DemoFenceLevel::Upstream => ("upstream", "10s"),
     };

@@ -20,10 +20,10 @@ use super::{
 /// Prints the story while it happens.
 pub(super) struct DemoReporter {
     format: DemoReportFormat,
-    /// Prints the whole story, and not only its result.
+    /// Whether the whole story is printed, and not only its result.
     verbose: bool,
     began: Instant,
-    /// Turns on stderr during a wait, if stderr is a terminal.
+    /// A spinner that turns on stderr during a wait, if stderr is a terminal.
     waiting: ProgressBar,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct DemoSummary {
     pub(super) findings: PaymentAudit,
     /// Every account, to the cent.
     pub(super) accounts: Vec<AccountStatement>,
-    /// Sessions of gateways that were lost. One of them is the accident.
+    /// The number of sessions of gateways that were lost. The accident costs one of them.
     pub(super) sessions_lost: u64,
     /// Late requests that were refused.
     pub(super) stale_refused: u64,
@@ -97,8 +97,9 @@ impl DemoSummary {
                     ),
                     accidents > 0,
                 );
-                // Requests take turns while sessions live and the service answers in time. In the accident one
-                // session ends.
+                // Executions of one account do not overlap while sessions live and the service answers in time.
+                // The accident costs one session. If more were lost, or an outcome is unknown, an overlap breaks
+                // no promise.
                 let turns = claim(
                     format!("{} executions of one account overlap (expected: 0)", found.overlaps),
                     found.overlaps == 0 || self.sessions_lost > 1 || found.unknown > 0,
@@ -246,7 +247,7 @@ impl DemoReporter {
         }
     }
 
-    /// `after`: the time since the freeze.
+    /// Reports the debit at the other gateway. `after`: the time since the freeze.
     pub(super) fn report_takeover(&self, level: DemoFenceLevel, receipt: &PaymentResult, after: Duration) {
         match &receipt.outcome {
             PaymentOutcome::Done { token } => {
@@ -376,7 +377,7 @@ impl DemoReporter {
     }
 }
 
-/// Also after an interruption the line of the terminal is cleared.
+/// Clears the line of the terminal, also after an interruption.
 impl Drop for DemoReporter {
     fn drop(&mut self) {
         self.waiting.finish_and_clear();
@@ -392,7 +393,7 @@ fn program() -> String {
 /// The time between two pictures of the spinner.
 const TURN: Duration = Duration::from_millis(120);
 
-/// A reader that is gone is no error; the exit code still reports the result.
+/// Prints a line. A reader that is gone is no error; the exit code still reports the result.
 fn write(out: &mut dyn Write, line: &str) {
     let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
 }

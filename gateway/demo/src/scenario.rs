@@ -92,8 +92,8 @@ async fn play_accident(
     tell.print_step("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
 
     if cluster.guard.is_some() {
-        // A gateway repeats a refused request for a client that still waits. This client has left, and repeats it
-        // elsewhere.
+        // A gateway sends a refused request again for a client that still waits. So the client hangs up first,
+        // and sends the request to the other gateway.
         first.take().expect("not hung up yet").abort();
         wait_for_client_disconnect(frozen.admin).await?;
         tell.print_step("the client has waited long enough, and hangs up");

@@ -8,7 +8,7 @@ use super::{
     scenario,
 };
 
-/// The levels in the order of the table.
+/// Plays the story at each level, in the order of the table.
 pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>, DemoError> {
     let mut summaries = Vec::new();
     for level in DemoFenceLevel::ALL {

@@ -1,5 +1,5 @@
-//! A timer that counts while the machine sleeps: what falls due during the sleep is due at once when the machine
-//! wakes.
+//! A timer that counts while the machine sleeps: a moment that passes during the sleep is reported at once when
+//! the machine wakes.
 
 use std::{io, time::Duration};
 
@@ -16,8 +16,10 @@ use tokio::net::unix::pipe::Receiver;
 pub(super) struct BootTimer(Receiver);
 
 impl BootTimer {
+    /// A new timer.
+    ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// Returns an error if the process has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Receiver::from_owned_fd_unchecked(timerfd_create(TimerfdClockId::Boottime, flags)?).map(Self)
@@ -26,10 +28,10 @@ impl BootTimer {
     /// Returns at `at`, or at once if that time has passed.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Returns an error if the kernel refuses to set the timer.
     ///
     /// # Cancellation
-    /// Dropping the future changes nothing: the next one sets the timer anew.
+    /// Dropping the future changes nothing: the next call sets the timer anew.
     pub(super) async fn sleep_until(&self, at: BootInstant) -> io::Result<()> {
         // Zero would disarm the timer.
         let at = Duration::from_nanos(at.as_nanos().max(1));

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use tokio::net::unix::OwnedWriteHalf;
 
-/// A message with a descriptor needs at least one byte.
+/// The content of the message that carries the descriptor. Such a message needs at least one byte.
 const HERE: [u8; 1] = *b"\n";
 
 /// Sends at once or not at all, so that the sender never waits for a process that is stopped. The runtime's own

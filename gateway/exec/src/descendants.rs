@@ -36,15 +36,15 @@ impl DescendantProcesses {
         self.find_all().into_keys().any(is_alive)
     }
 
-    /// The process has ended, and its id may belong to another process from now on. So no process with that id is
-    /// spared.
+    /// Records that the process has ended. Its id may belong to another process from now on, so no process with
+    /// that id is spared any more.
     pub(super) fn clear_exclusion(&mut self, process: Pid) {
         self.excluded = self.excluded.filter(|but| *but != process);
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // The process has ended, or belongs to another user, which must end it.
+            // This fails if the processes have ended, or belong to another user, which must end them.
             kill_process_group(group, signal).ok();
         }
         for (process, parent) in self.find_all() {
@@ -54,11 +54,11 @@ impl DescendantProcesses {
         }
     }
 
-    /// The process that was found below `parent` may have ended, and its id may belong to an unrelated process. A
-    /// descriptor pins the process; then its parent is checked once more.
+    /// Signals a process that was found below `parent`. It may have ended in between, and its id may belong to
+    /// an unrelated process. So a descriptor pins the process, and then its parent is checked once more.
     fn signal_one(&self, process: Pid, parent: Pid, signal: Signal) {
         let held = pidfd_open(process, PidfdFlags::empty());
-        // An orphan has become the child of one of these.
+        // If the parent has ended, the process has become a child of the root or of the excluded process.
         let ours = [Some(parent), Some(self.root), self.excluded];
         if !parent_of(process).is_some_and(|parent| ours.contains(&Some(parent))) {
             return;
@@ -71,7 +71,7 @@ impl DescendantProcesses {
         };
     }
 
-    /// Each process, with the parent below which it was found.
+    /// Each descendant, with the parent below which it was found.
     fn find_all(&self) -> HashMap<Pid, Pid> {
         let mut found = HashMap::new();
         let mut look = vec![self.root];
@@ -87,7 +87,8 @@ impl DescendantProcesses {
     }
 }
 
-/// Empty if the process has ended, or the kernel does not list children (`CONFIG_PROC_CHILDREN`).
+/// The children of a process. Empty if the process has ended, or if the kernel does not list children
+/// (`CONFIG_PROC_CHILDREN`).
 fn children(process: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
     let lists = tasks.into_iter().flatten().flatten();
@@ -116,7 +117,8 @@ fn read_stat(process: Pid) -> String {
 const STATE: usize = 0;
 const PARENT: usize = 1;
 
-/// The name in parentheses may contain any characters.
+/// The field with this number. The fields are counted from the last parenthesis, because the name in parentheses
+/// may contain any characters.
 fn stat_field(stat: &str, at: usize) -> Option<&str> {
     stat.rsplit_once(") ")?.1.split(' ').nth(at)
 }

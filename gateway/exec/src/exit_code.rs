@@ -11,7 +11,7 @@ pub const HELD_BY_ANOTHER: u8 = 124;
 /// Nothing was run.
 pub const NOT_RUN: u8 = 125;
 
-/// Does not fail if standard error is closed.
+/// Prints a line to standard error. Does not fail if standard error is closed.
 pub(super) fn print_error(text: &str) {
     write_stderr(format!("{text}\n").as_bytes()).ok();
 }

@@ -40,7 +40,8 @@ pub(super) struct LeasedCommandLock {
 const IN_PROGRESS: &str = "in-progress";
 /// The pause between two attempts while no gateway has an answer.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long to wait for the end of a request that was given up. After that its lease ends after its time to live.
+/// The longest wait for the end of a request that was given up. If it takes longer, its lease ends after its
+/// time to live.
 const GOODBYE: Duration = Duration::from_secs(3);
 
 impl GatewayLeaseSource {
@@ -75,8 +76,9 @@ impl GatewayLeaseSource {
         }
     }
 
-    /// A request that does not wait is answered at once; any other waits in the queue. The command is ended before the
-    /// lock validity is over, so the client needs no notice of its own. Until the command is gone, the lease is renewed.
+    /// Requests the lease. A request that does not wait is answered at once; any other waits in the queue. The
+    /// command is ended before the lock validity is over, so the client needs no notice of its own. Until the
+    /// command is gone, the lease is renewed.
     async fn request_lease(
         &self,
         wanted: &CommandLockSpec,
@@ -154,7 +156,7 @@ fn acquire_error(key: &ResourceKey, error: AcquireError) -> AcquireLockError {
         AcquireError::Locked { .. } => AcquireLockError::Held(key.clone()),
         // This gateway has no result, or the lease was ours and is over. The next attempt begins anew.
         AcquireError::Refused { status: 412 | 429 | 500.., detail, .. } => unavailable(key, &detail),
-        // The gateway still worked on it when the client's time for an answer was over.
+        // The gateway still worked on the request when the client's time for an answer was over.
         AcquireError::Refused { status: 409, reason, detail, .. } if reason == IN_PROGRESS => {
             unavailable(key, &detail)
         }

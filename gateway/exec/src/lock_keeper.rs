@@ -68,9 +68,10 @@ pub struct CommandRunner {
 /// How a command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandExit {
-    /// By itself, with this code.
+    /// The command has exited by itself, with this code.
     Exited(u8),
-    /// The command was ended, because the lock was lost, which was valid until then.
+    /// The command was ended, because the lock was lost. The second field is the instant until which the lock
+    /// was valid.
     Terminated(LockLossReason, BootInstant),
 }
 
@@ -91,20 +92,20 @@ pub enum LockLossReason {
 struct CommandLockKeeper<'h> {
     lock: &'h CommandLock,
     supervisor: OwnedWriteHalf,
-    /// Until when the lock is valid, as last known.
+    /// The instant until which the lock is valid, as last known.
     proven: BootInstant,
     schedule: TerminationSchedule,
-    /// All but the supervisor, which is ended last.
+    /// All descendants but the supervisor, which is ended last.
     descendants: DescendantProcesses,
     terminating: bool,
     lost: Option<LockLossReason>,
     /// The number of messages to the supervisor without an answer.
     unanswered: u32,
-    /// The supervisor has ended, or does not answer.
+    /// Whether the supervisor has ended, or does not answer.
     unsupervised: bool,
 }
 
-/// So many checks without an answer (three seconds) mean that the supervisor is stopped.
+/// After this many checks without an answer (three seconds) the supervisor counts as stopped.
 const SILENT: u32 = 30;
 /// How much later than the supervisor the lock keeper acts. It still acts before another holder could get the lock.
 const SECOND: Duration = Duration::from_millis(60);
@@ -112,8 +113,10 @@ const SECOND: Duration = Duration::from_millis(60);
 const AGAIN: Duration = Duration::from_millis(10);
 
 impl CommandRunner {
+    /// Opens the resources.
+    ///
     /// # Errors
-    /// The kernel refuses a resource that is needed.
+    /// Returns an error if the kernel refuses a resource that is needed.
     pub fn open() -> io::Result<Self> {
         let children = ChildReaper::become_subreaper()?;
         let signals = SignalReceiver::listen_for_signals()?;
@@ -150,10 +153,10 @@ impl CommandRunner {
     /// Runs the command under the lock. Returns when the command and all its descendants have ended.
     ///
     /// # Errors
-    /// The supervisor cannot be started. Nothing was run.
+    /// Returns an error if the supervisor cannot be started. Nothing was run then.
     ///
     /// # Cancellation
-    /// Must not be dropped: the command would be killed, and would not be waited for.
+    /// The future must not be dropped: the command would be killed, and would not be waited for.
     pub async fn run(&mut self, command: &LockedCommand, lock: &CommandLock) -> io::Result<CommandExit> {
         let until = match lock.status() {
             CommandLockStatus::Proven(until) => until,
@@ -191,7 +194,7 @@ impl CommandRunner {
     }
 }
 
-/// The supervisor is in a process group of its own, so that keys typed at a terminal do not stop it.
+/// Starts the supervisor in a process group of its own, so that keys typed at a terminal do not stop it.
 fn spawn_supervisor(
     command: &LockedCommand,
     shown: &CommandLockInfo,
@@ -283,12 +286,12 @@ impl CommandLockKeeper<'_> {
         }
     }
 
-    /// The lock validity has ended or is about to.
+    /// True if the lock validity has ended, or is about to.
     fn is_unproven(&self) -> bool {
         MachineClock.now() + KILLED_BEFORE >= self.proven
     }
 
-    /// From now on only this process can end the command.
+    /// Begins to end the command, because from now on no other process can end it.
     fn take_over_from_supervisor(&mut self) {
         self.unsupervised = true;
         self.lost.get_or_insert(LockLossReason::SupervisorLost);
@@ -321,7 +324,7 @@ impl CommandLockKeeper<'_> {
         }
     }
 
-    /// Does not wait: a supervisor that is stopped reads the message later.
+    /// Sends a message without waiting: a supervisor that is stopped reads it later.
     fn send(&self, what: KeeperToSupervisor) {
         channel::send_message(&self.supervisor, what);
     }
@@ -333,7 +336,7 @@ impl CommandLockKeeper<'_> {
         }
     }
 
-    /// The supervisor has reported the end: no process is left below it.
+    /// Kills the supervisor after it has reported that no process is left below it.
     async fn finish(&mut self, runner: &mut CommandRunner, code: u8, because: ExitCause) -> CommandExit {
         self.kill_supervisor();
         while self.descendants.excluded.is_some() {

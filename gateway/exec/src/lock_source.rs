@@ -28,8 +28,10 @@ enum HeldCommandLock {
 }
 
 impl CommandLockSource {
+    /// Acquires a lock.
+    ///
     /// # Errors
-    /// [`AcquireLockError`]
+    /// Returns an [`AcquireLockError`] if the lock was not acquired.
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue.

@@ -47,15 +47,16 @@ pub struct CommandLockInfo {
 /// The state of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandLockStatus {
-    /// No other holder can have the lock before then.
+    /// No other holder can have the lock before this instant.
     Proven(BootInstant),
-    /// The same, and an operator has requested that the holder release the lock.
+    /// No other holder can have the lock before this instant, and an operator has requested that the holder
+    /// release it.
     Revoked(BootInstant),
     /// Another holder may have the lock now.
     Lost,
 }
 
-/// Why there is no lock.
+/// The lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireLockError {
     #[error("FG0621: `{0}` is held by another, and the wait is over; nothing was run")]

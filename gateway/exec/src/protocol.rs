@@ -8,9 +8,9 @@ use rustix::process::Signal;
 /// A message of the lock keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeeperToSupervisor {
-    /// The lock is valid until then. Zero means that it is lost.
+    /// The lock is valid until this instant. Zero means that the lock is lost.
     Until(BootInstant),
-    /// Pass this signal on.
+    /// Pass this signal on to the command.
     Signal(Signal),
     /// End the command, although the lock is still held.
     Terminate,
@@ -27,12 +27,12 @@ pub(super) enum SupervisorToKeeper {
     Exited { code: u8, because: ExitCause },
 }
 
-/// Why a command is over.
+/// The cause of the end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExitCause {
-    /// It has ended by itself.
+    /// The command has ended by itself.
     Exited,
-    /// It was ended.
+    /// The supervisor has ended the command.
     Terminated,
 }
 
@@ -85,7 +85,7 @@ impl SupervisorToKeeper {
 mod tests {
     use super::*;
 
-    /// Each message between supervisor and lock manager is parsed as it was written, and noise is rejected.
+    /// Each message between supervisor and lock keeper is parsed as it was written, and noise is rejected.
     #[test]
     fn messages_round_trip() {
         for message in [

@@ -26,7 +26,7 @@ impl ChildReaper {
     /// Makes this process the parent of orphans among its descendants, in place of the first process of the machine.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub(super) fn become_subreaper() -> io::Result<Self> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(Self(signal(SignalKind::child())?))
@@ -40,7 +40,7 @@ impl ChildReaper {
         self.0.recv().await;
     }
 
-    /// The next one that has ended, without waiting.
+    /// Reaps the next child that has ended, without waiting.
     pub(super) fn reap_next(&mut self) -> ReapOutcome {
         loop {
             return match wait(WaitOptions::NOHANG) {

@@ -1,4 +1,4 @@
-//! How often the lock validity is renewed, and how much of it is left for the grace of a command.
+//! The interval at which the lock validity is renewed, and the time that this leaves for the grace of a command.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub struct LockRenewalSchedule {
 }
 
 impl LockRenewalSchedule {
-    /// The renewals of a lease for which a gateway has just promised this time. A gateway does not report how often
-    /// its session is renewed. It is never less than twice within the lock validity of a heartbeat. The client
-    /// requests a renewal when a sixth of the promised time is over.
+    /// The renewals of a lease for which a gateway has just promised this time. A gateway does not report how
+    /// often its session is renewed, but it renews the session at least twice within the lock validity of a
+    /// heartbeat. The client requests a renewal when a sixth of the promised time is over.
     pub(super) fn renewals_for_lease(promised: Duration) -> Self {
         Self { proves: promised, interval: GATEWAY_HEARTBEAT.min(promised / 2) + promised / 12 }
     }

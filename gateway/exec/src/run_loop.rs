@@ -36,7 +36,7 @@ pub enum CommandProgress<'a> {
     Exited(u8),
 }
 
-/// Why the command was not run.
+/// The command was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunCommandError {
     #[error(transparent)]
@@ -51,13 +51,13 @@ pub enum RunCommandError {
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl LockedRunSpec {
-    /// Returns the exit code.
+    /// Takes the lock and runs the command, once or repeatedly. Returns the exit code.
     ///
     /// # Errors
-    /// [`RunCommandError`]
+    /// Returns a [`RunCommandError`] if the command was not run.
     ///
     /// # Cancellation
-    /// Must not be dropped while a command runs.
+    /// The future must not be dropped while a command runs.
     pub async fn run(
         &self,
         runner: &mut CommandRunner,
@@ -95,8 +95,8 @@ impl LockedRunSpec {
 }
 
 impl RunCommandError {
-    /// `conflict`: the exit code where another holds the lock; `None` for [`HELD_BY_ANOTHER`], which a command may have as
-    /// well.
+    /// The exit code for this error. `conflict`: the exit code where another holds the lock; `None` for
+    /// [`HELD_BY_ANOTHER`], which a command may have as well.
     pub fn exit_code(&self, conflict: Option<u8>) -> u8 {
         match self {
             Self::NoLock(AcquireLockError::Held(_)) => conflict.unwrap_or(HELD_BY_ANOTHER),

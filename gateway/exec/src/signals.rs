@@ -16,11 +16,11 @@ const PASSED: [Signal; 7] =
 pub(super) struct SignalReceiver(mpsc::UnboundedReceiver<Signal>);
 
 impl SignalReceiver {
-    /// From now on these signals come to us and no longer end this process. A signal that was ignored when we were
-    /// started, as by `nohup`, stays ignored, by the command as well.
+    /// Receives these signals from now on, so that they no longer end this process. A signal that was ignored
+    /// when this process was started, as by `nohup`, stays ignored, also by the command.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub(super) fn listen_for_signals() -> io::Result<Self> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let ignored = ignored_mask();
@@ -32,12 +32,14 @@ impl SignalReceiver {
         Ok(Self(receiver))
     }
 
+    /// The next signal.
+    ///
     /// # Cancellation
     /// Dropping the future loses no signal.
     pub(super) async fn next(&mut self) -> Signal {
         match self.0.recv().await {
             Some(signal) => signal,
-            // All of these signals are ignored.
+            // No sender is left, because all of these signals are ignored.
             None => std::future::pending().await,
         }
     }
@@ -60,7 +62,7 @@ pub(super) fn signal_name(signal: Signal) -> &'static str {
     known.map_or("a signal", |(_, name)| name)
 }
 
-/// A bit for each signal: proc_pid_status(5).
+/// The ignored signals, with a bit for each, as proc_pid_status(5) has them.
 fn ignored_mask() -> u64 {
     parse_mask(&fs::read_to_string("/proc/self/status").unwrap_or_default())
 }

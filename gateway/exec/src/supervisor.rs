@@ -39,13 +39,13 @@ struct CommandSupervisor {
     group: ProcessGroup,
     descendants: DescendantProcesses,
     schedule: TerminationSchedule,
-    /// Until when the lock is valid, by the last message.
+    /// The instant until which the lock is valid, by the last message.
     proven: BootInstant,
-    /// This process has requested that the command end.
+    /// Whether this process has requested that the command end.
     terminating: bool,
-    /// The command was killed. Reported once.
+    /// Whether the command was killed. It is reported once.
     killed: bool,
-    /// The exit code of the command, and why it ended.
+    /// The exit code of the command, and the cause of its end.
     ended: Option<(u8, ExitCause)>,
     keeper: Option<OwnedWriteHalf>,
 }
@@ -109,7 +109,7 @@ async fn supervise(
     }
 }
 
-/// `None` if the lock keeper has ended. A line that cannot be read is ignored.
+/// The next message. `None` if the lock keeper has ended. A line that cannot be read is ignored.
 async fn next_message(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<KeeperToSupervisor> {
     match lines {
         Some(lines) => KeeperToSupervisor::parse(&lines.next_line().await.ok()??),
@@ -129,7 +129,8 @@ impl CommandSupervisor {
             ProcessGroup::Own => 0,
             ProcessGroup::Shared(group) => group.as_raw_nonzero().get(),
         };
-        // Started by the first thread, which lives as long as the process: to the kernel the parent is a thread.
+        // The command is started by the first thread, which lives as long as the process. For the kernel the
+        // parent of a process is a thread, and at the end of that thread it kills the command.
         let child = Command::new(OURSELVES)
             .arg0(BECOMING)
             .arg(getpid().to_string())
@@ -212,7 +213,7 @@ impl CommandSupervisor {
                         ExitCause::Exited
                     };
                     self.ended = Some((shell_exit_code(status), because));
-                    // The id may belong to another process from now on.
+                    // The id of the process group may belong to another group from now on.
                     self.descendants.group = None;
                     // Processes that the command left behind would go on without the lock.
                     self.schedule.begin_termination(MachineClock.now());
@@ -224,7 +225,7 @@ impl CommandSupervisor {
         }
     }
 
-    /// Does not wait: a stopped lock keeper reads the message later, and a dead one never.
+    /// Sends a message without waiting: a stopped lock keeper reads it later, and a dead one never.
     fn send(&self, what: SupervisorToKeeper) {
         if let Some(keeper) = &self.keeper {
             channel::send_message(keeper, what);

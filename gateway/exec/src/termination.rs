@@ -1,4 +1,5 @@
-//! When a command must end and when it is killed, so that it is dead before another holder can have its lock.
+//! The times at which a command must end and at which it is killed, so that it is dead before another holder can
+//! have its lock.
 
 use std::time::Duration;
 
@@ -11,20 +12,20 @@ pub(super) const KILLED_BEFORE: Duration = Duration::from_millis(200);
 /// The times for the end of one command, as far as they are known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TerminationSchedule {
-    /// Until when the lock is valid. Each renewal moves it on.
+    /// The instant until which the lock is valid. Each renewal moves it on.
     until: BootInstant,
-    /// Between the request to end and the kill.
+    /// The time between the request to end and the kill.
     grace: Duration,
-    /// When the command was, or will be, requested to end.
+    /// The instant at which the command was, or will be, requested to end.
     terminate_from: Option<BootInstant>,
-    /// How much later this process acts than the other one that does the same.
+    /// The time by which a standby process acts later than the process that it stands by for.
     delay: Duration,
 }
 
 /// The step that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TerminationStep {
-    /// Nothing, until then.
+    /// Nothing is due until this instant.
     Wait(BootInstant),
     Terminate,
     Kill,
@@ -35,18 +36,18 @@ impl TerminationSchedule {
         Self { until, grace, terminate_from: None, delay: Duration::ZERO }
     }
 
-    /// The same times for the process that steps in if the other one fails.
+    /// The schedule of a standby process, which acts `after` later, if the first process has failed to act.
     pub(super) fn with_standby_kill_delay(self, after: Duration) -> Self {
         Self { delay: after, ..self }
     }
 
-    /// The lock is valid until then. A termination that has begun goes on: a command that was requested to end is not
-    /// continued.
+    /// Sets the instant until which the lock is valid. A termination that has begun goes on: a command that was
+    /// requested to end is not continued.
     pub(super) fn set_proven_until(&mut self, until: BootInstant) {
         self.until = until;
     }
 
-    /// The command must end now, whatever the lock validity. Only the first call counts.
+    /// Begins the termination now, whatever the lock validity. Only the first call counts.
     pub(super) fn begin_termination(&mut self, now: BootInstant) {
         self.terminate_from.get_or_insert(now);
     }
@@ -55,7 +56,7 @@ impl TerminationSchedule {
         self.terminate_from.is_some()
     }
 
-    /// `requested`: the request to end was sent already.
+    /// The step that is due at `now`. `requested`: whether the request to end was sent already.
     pub(super) fn next_step(&self, now: BootInstant, requested: bool) -> TerminationStep {
         let ask = self.terminate_at();
         let kill = self.kill_at();
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(moments.next_step(ms(5_000), false), TerminationStep::Kill);
     }
 
-    /// The process that steps in acts after the other one would have, and before the lock validity ends.
+    /// The standby process acts after the first process would have, and before the lock validity ends.
     #[test]
     fn backup_acts_after_primary_before_deadline() {
         let moments =

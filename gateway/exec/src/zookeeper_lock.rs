@@ -30,7 +30,7 @@ pub struct ZooKeeperLockSource {
 #[derive(Debug)]
 pub(super) struct DirectCommandLock(LockGuard);
 
-/// How the gateways of a policy lock one key.
+/// The place of the lock of one key, and its delay, as the gateways of a policy have them.
 struct KeyLockRules {
     site: LockLocation,
     delay: Option<Duration>,
@@ -39,14 +39,15 @@ struct KeyLockRules {
 /// The pause between two attempts while ZooKeeper is away.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How long to wait for the end of the session. After that its timeout ends it.
+/// The longest wait for the end of the session. If it takes longer, the session ends by its timeout.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// The longest single wait. An unlimited wait is repeated.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl ZooKeeperLockSource {
-    /// `ttl`: how long the lock outlives this process. Default: the session timeout of the policy.
+    /// A source whose locks are in ZooKeeper. `ttl`: how long the lock outlives this process. Default: the
+    /// session timeout of the policy.
     pub fn new(plan: GatewayPlan, ttl: Option<Duration>) -> Self {
         let mut options = ConnectOptions::from_policy(&plan.zookeeper, &holder_name());
         options.session_timeout = ttl.unwrap_or(options.session_timeout);
@@ -117,7 +118,7 @@ impl ZooKeeperLockSource {
 
     pub(super) async fn close_lock_client(self) {
         if let Some(client) = self.client {
-            // After that the server ends the session.
+            // If this takes longer, the server ends the session after its timeout.
             timeout(GOODBYE, client.close()).await.ok();
         }
     }

@@ -13,8 +13,8 @@ pub enum CallbackTicket {
     Expired(&'static str),
 }
 
-/// The dispatch, as the gateway that sent it has described it. Only that gateway can determine whether it is still in
-/// flight.
+/// The dispatch from which a service called back, as the gateway that sent the dispatch has described it. Only
+/// that gateway can determine whether the dispatch is still in flight.
 pub struct ParentDispatch {
     /// All keys of its grant, sorted.
     pub keys: Rc<[ResourceKey]>,

@@ -49,8 +49,10 @@ struct IssuedTicketCache {
 const MAX_YOUNG: usize = 4096;
 
 impl TicketIssuer {
+    /// An issuer that signs with this key.
+    ///
     /// # Errors
-    /// The key file is malformed, or others can read it.
+    /// Returns an error if the key file is malformed, or if others can read it.
     pub fn new(
         key: &TicketSigningKey,
         gateway: &plan::GatewayPlan,
@@ -83,13 +85,13 @@ impl TicketIssuer {
         }))
     }
 
-    /// The public half, for guards that fetch it. `None` for a secret.
+    /// The public key as a JWK set, for guards that fetch it. `None` if a shared secret signs the tickets.
     pub fn jwks(&self) -> Option<Arc<str>> {
         self.jwks.clone()
     }
 
-    /// The ticket of the tenure that `token` is of. `None` before any session has found the installation, when there
-    /// are no tenures either.
+    /// The ticket of the tenure to which `token` belongs. `None` before any session has found the installation,
+    /// when there are no tenures either.
     pub fn ticket(
         &self,
         keys: &[ResourceKey],
@@ -100,9 +102,9 @@ impl TicketIssuer {
         self.ticket_until(keys, token, mode, session, None).map(|(ticket, _)| ticket)
     }
 
-    /// As [`TicketIssuer::ticket`]. Where a span is given, the ticket has, in milliseconds since 1970, the moment
-    /// after which no dispatch under it may be started, which is returned: that of the span, or a moment little
-    /// before it.
+    /// The ticket that [`TicketIssuer::ticket`] returns. If `span` is given, the ticket also has the moment
+    /// after which no dispatch under it may be started, in milliseconds since 1970: that of the span, or a
+    /// moment little before it. This moment is the second value.
     pub fn ticket_until(
         &self,
         keys: &[ResourceKey],
@@ -129,7 +131,7 @@ impl TicketIssuer {
             }
         };
         let mut value = HeaderValue::from_str(&text).expect("base64url and dots");
-        // A reader of the log could present the ticket.
+        // A ticket must not be shown in logs, because a reader of the log could present it.
         value.set_sensitive(true);
         Some((value, bound))
     }
@@ -137,7 +139,7 @@ impl TicketIssuer {
     /// Verifies a ticket: a gateway of this installation has signed it, and it has not expired.
     ///
     /// # Errors
-    /// [`TicketError`].
+    /// Returns a [`TicketError`] if the ticket is not valid.
     pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketError> {
         let unknown = TicketError::Invalid(InvalidTenureTicketError::UnknownKey);
         let Some(served) = self.memory.installation() else { return Err(unknown) };
@@ -158,7 +160,7 @@ impl TicketIssuer {
 }
 
 impl IssuedTicketCache {
-    /// `keys`: sorted.
+    /// The ticket of a tenure on these keys, made if it is not cached. `keys` are sorted.
     fn get(
         &mut self,
         tenure: FencingToken,

@@ -1,12 +1,14 @@
 //! Moves a guard's store from its file into a database that several guards share.
 //!
-//! No guard decides meanwhile: the file is open here, so no guard has it, and the copy is no store yet. When the copy
-//! is durable, the file is marked as moved, for good. Only then the copy becomes the store. So at no moment could two
-//! guards decide by the same store. If the move is interrupted, the next run depends on that marker:
+//! No guard decides during a move: the file is open in this process, so no guard has it open, and the copy is no
+//! store yet. When the copy is durable, the file is marked as moved, for good. Only then the copy becomes the
+//! store. So at no moment could two guards decide by the same store. If the move is interrupted, the next run
+//! depends on that mark:
 //!
-//! - The file has no marker: the copy was never a store. The file is copied anew, or the guard goes on with it.
-//! - The file has the marker: the copy that it names is made the store, if it is not one already. Nothing is ever
-//!   copied out of the file again, because guards may have decided by the copy since.
+//! - The file has no mark: the copy was never a store. The file is copied anew, or the guard goes on with the
+//!   file.
+//! - The file has the mark: the copy that it names is made the store, if it is not one already. Nothing is ever
+//!   copied out of the file again, because guards may have decided by the copy in the meantime.
 
 mod source_file;
 
@@ -35,7 +37,7 @@ use crate::postgres::{
 /// The two ends of a move.
 #[derive(Debug, Clone)]
 pub struct StoreMigration {
-    /// The file.
+    /// The file with the store that is moved.
     pub from: PathBuf,
     pub target: PostgresConfig,
     /// The configuration of the guards that go on with the store.
@@ -78,17 +80,17 @@ pub struct StoreMigrationSummary {
     pub operations: u64,
     /// Operations with an unknown outcome.
     pub unknown: u64,
-    /// Executions in doubt, and how long the last of them stays so.
+    /// The executions in doubt. The last of them stays in doubt for `longest_doubt`.
     pub doubts: u64,
     pub longest_doubt: Duration,
     /// Keys that may have been at work when the guard was killed, and are closed at first.
     pub closed_keys: u64,
-    /// How long those keys are closed, or every key.
+    /// The time for which those keys are closed, or every key if `every_key` is set.
     pub closed: Duration,
     pub every_key: bool,
 }
 
-/// Why the store was not moved, or why its location is not known.
+/// The store was not moved, or its location is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreMigrationError {
     #[error("{} does not exist; name the file that `store.redb` of the guard names", .0.display())]
@@ -115,8 +117,10 @@ pub enum StoreMigrationError {
 }
 
 impl StoreMigration {
+    /// Moves the store, or checks whether it can be moved.
+    ///
     /// # Errors
-    /// See [`StoreMigrationError`]: repair the cause, and run it again.
+    /// Returns a [`StoreMigrationError`]: repair its cause, and run the move again.
     pub async fn run(
         &self,
         intent: StoreMigrationMode,
@@ -132,7 +136,7 @@ impl StoreMigration {
         moved
     }
 
-    /// Does what is left to do.
+    /// Does the steps of the move that are left to do.
     async fn migrate(
         &self,
         source: &MigrationSourceFile,
@@ -245,7 +249,7 @@ impl StoreMigration {
         }
     }
 
-    /// Reads the file, a batch at a time, and copies each batch.
+    /// Reads the file, a batch at a time, and copies each batch if `into` is set.
     async fn copy_batches(
         &self,
         source: &MigrationSourceFile,

@@ -56,10 +56,10 @@ impl Default for GuardConfig {
 }
 
 impl GuardConfig {
-    /// Whether the answer "not done" of a probe is final when it is given after nothing may be at work any more, so
-    /// that no earlier dispatch can begin after it. Either the service refuses dispatches after `Fencing-Not-After`,
-    /// or it closes the operation name as it answers. Otherwise a queue, a relay or a process that stands still may
-    /// deliver the request after the answer.
+    /// Whether a probe's answer "not done" is final if it is given when nothing may be at work any more. It is
+    /// if no earlier dispatch can begin after the answer: either the service refuses dispatches after
+    /// `Fencing-Not-After`, or it closes the operation name as it answers. Otherwise a queue, a relay or a
+    /// paused process may deliver the request after the answer.
     pub fn not_done_is_final(&self) -> bool {
         self.expiry == plan::NotAfterEnforcement::Enforced
             || self.journal.probe.as_ref().is_some_and(|probe| probe.closes)
@@ -104,7 +104,8 @@ impl GuardConfig {
     }
 }
 
-/// Only with a path for health checks: a service must not get any other probe that it has not opted into.
+/// `None` unless the policy has a path for health checks: a service must not get a probe that it has not opted
+/// into.
 fn endpoint_probe_config(plan: &plan::GuardPlan) -> Option<LivenessProbeConfig> {
     let upstream = plan.serving.upstreams.first()?;
     upstream.sharing.health.as_ref()?;

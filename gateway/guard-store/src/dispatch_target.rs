@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a dispatch was sent.
+/// The target of a dispatch: the endpoint or address to which it was sent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DispatchTarget {
     /// The endpoint, as the policy writes it.

@@ -1,16 +1,16 @@
-//! Why the guard does not admit a dispatch, as the codes that gateways understand.
+//! The reasons for which the guard does not admit a dispatch, and their codes for gateways, metrics and logs.
 
 use fencegate_policies::token::{FencingToken, InvalidFencingTokenError};
 use fencegate_process::clock::BootInstant;
 use fencegate_ticket::TicketError;
 
-/// Why a dispatch was refused. Nothing was sent upstream.
+/// The guard has refused a dispatch. Nothing was sent upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchRefusedError {
     #[error("a newer token was announced: {newest}")]
     Stale { newest: FencingToken },
-    /// After an unclean stop only the epoch of a watermark is known. So the tenure of that epoch is refused once, and
-    /// comes back with a larger one.
+    /// After an unclean stop only the epoch of a watermark is known. So the tenure of that epoch is refused, and
+    /// its gateway needs a new tenure, with a larger epoch.
     #[error("of epoch {epoch}, which ran before the guard was restarted")]
     Recovered { epoch: u64 },
     #[error("this token or a later one of its tenure was announced before: {newest}")]
@@ -66,7 +66,8 @@ pub enum MalformedTokenError {
     Token(#[from] InvalidFencingTokenError),
     #[error("`{0}` stands there more than once")]
     Repeated(&'static str),
-    /// A gateway writes each field in one spelling. The service behind the guard may see another one than the guard.
+    /// A gateway writes each field name in one spelling. The service behind the guard may take a field in
+    /// another spelling for the same field, although the guard does not.
     #[error("`{0}` stands there in another spelling")]
     Misspelled(&'static str),
     #[error("`{0}` is missing beside the token")]

@@ -1,4 +1,4 @@
-//! What a guard decides and remembers. Begin with [`admission`].
+//! The decisions and the state of a guard. Begin with [`admission`].
 //!
 //! - [`admission`]: decides, in memory, with the time passed in: the watermarks of every key, dispatches in flight and in
 //!   doubt
@@ -7,7 +7,8 @@
 //! - [`error`]: why a dispatch is refused; [`config`]: time limits and bounds; [`metrics`]: the metrics of guards
 //! - [`store_clock`], [`wall_clock`]: the time that the store has seen pass, and the time for display
 //!
-//! The guard that uses both is in `fencegate-guard`, the store of several guards in `fencegate-guard-postgres`.
+//! The guard that uses this crate is in `fencegate-guard`, the store of several guards in
+//! `fencegate-guard-postgres`.
 
 pub mod admission;
 pub mod config;

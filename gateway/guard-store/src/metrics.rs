@@ -39,10 +39,10 @@ pub struct GuardMetrics {
     rolled_back: IntGaugeVec,
 }
 
-/// The kind of store that is a file.
+/// The label of the store that is a file.
 const ALONE: &str = "redb";
 
-/// The operations of a store: of a file, and of a database.
+/// The labels of a store's operations: first those of a file, then those of a database.
 const FILE_OPS: [&str; 2] = ["read", "commit"];
 const SHARED_OPS: [&str; 8] = ["read", "admit", "end", "journal", "reserve", "resolve", "beat", "leave"];
 
@@ -134,7 +134,7 @@ impl GuardMetrics {
     /// The same metrics for another kind of store.
     #[must_use]
     pub fn with_store(self, store: &'static str) -> Self {
-        // Removes the series of the kind that it began with.
+        // Removes the series of the store kind with which the metrics were registered.
         for op in FILE_OPS {
             drop(self.store_errors.remove_label_values(&[self.store, op]));
         }
@@ -193,7 +193,7 @@ impl GuardMetrics {
         self.store_errors.with_label_values(&[self.store, op]).inc();
     }
 
-    /// One statement with this many dispatches and ends went to the store.
+    /// Records that one statement with this many dispatches and ends was sent to the store.
     pub fn observe_batch_size(&self, dispatches: usize) {
         #[expect(clippy::cast_precision_loss, reason = "a statement has far less")]
         self.group.with_label_values(&[self.store]).observe(dispatches as f64);
@@ -242,7 +242,7 @@ impl GuardMetrics {
         gauge(&self.journal_most, most);
     }
 
-    /// How many operations have an unknown outcome.
+    /// Sets the number of operations that have an unknown outcome.
     pub fn set_unknown_operations(&self, operations: usize) {
         self.unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }

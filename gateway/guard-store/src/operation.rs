@@ -17,13 +17,14 @@ pub struct OperationJournalEntry {
     pub target: String,
     /// The `Idempotency-Key` of the request, for display only.
     pub name: Option<String>,
-    /// Whether that header alone names the operation, so that a probe can query the upstream by it. Older builds did
-    /// not write this.
+    /// Whether the `Idempotency-Key` header alone names the operation, so that a probe can query the upstream by
+    /// it. Older builds did not write this.
     #[serde(default)]
     pub askable: bool,
     /// Seconds of the wall clock, for display only.
     pub admitted: u64,
-    /// The same in seconds of the store's time. Builds that knew only the wall clock did not write it.
+    /// The time of the admission in seconds of the store's time. Builds that knew only the wall clock did not
+    /// write it.
     #[serde(default)]
     pub began: Option<u64>,
     pub keep: u64,
@@ -34,25 +35,26 @@ pub struct OperationJournalEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum JournalEntryState {
-    /// Admitted. If it is not running now, its outcome is unknown.
+    /// The operation was admitted. If it is not running now, its outcome is unknown.
     Admitted,
-    /// Over, with this response; `None` if the response is not known. `at` is in seconds of the store's time, here
-    /// and below.
+    /// The operation is over, with this response; `None` if the response is not known. `at` is in seconds of the
+    /// store's time.
     Done { at: u64, answer: Option<StoredResponse> },
-    /// Over, as the upstream or an operator reports; the response is not known.
+    /// The operation is over, as the upstream or an operator reports; the response is not known. `at` is in
+    /// seconds of the store's time.
     Resolved { at: u64, how: ResolutionSource },
 }
 
 /// A change to the entry of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalUpdate {
-    /// It stays as it is.
+    /// The entry stays as it is.
     Nothing,
     Entry(Box<OperationJournalEntry>),
     Forget,
 }
 
-/// The origin of its resolution as done.
+/// The source of the report that an operation is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolutionSource {
@@ -64,7 +66,7 @@ pub enum ResolutionSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredResponse {
     pub status: u16,
-    /// The fields that are still true when the response is replayed.
+    /// The header fields that are still true when the response is replayed.
     pub fields: Vec<(String, String)>,
     /// `None` if it was too large to keep. It may be any bytes, so it is stored beside the JSON.
     #[serde(skip)]

@@ -1,8 +1,8 @@
-//! The store of a guard: all that it must not forget, and the one module that makes it durable.
+//! The store of a guard: the state that has to survive a restart, and the one module that makes it durable.
 //!
 //! - [`StoreMutation`]: one thing to remember or to forget
 //! - [`RecoveredState`]: the state that a guard begins with
-//! - [`GuardStore`]: keeps it over restarts; [`RedbStore`] is one, in a file
+//! - [`GuardStore`]: keeps that state over restarts; [`RedbStore`] is an implementation, in a file
 //! - [`backup`]: a copy of a store in a file, from which a store can be made again
 //! - [`CommitQueueHandle`]: puts the changes of many requests into one transaction, and [`CommitLoop`] commits it
 

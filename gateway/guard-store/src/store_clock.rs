@@ -1,8 +1,8 @@
 //! The store's time: seconds that guards of this store have seen pass.
 //!
-//! It outlives the process, and a wrong wall clock does not move it. So a finished operation is forgotten only when
-//! its `keep` has passed while a guard was running. The time is written periodically. After an unclean stop it goes
-//! on from the last write, and entries are kept a little longer.
+//! The store's time outlives the process, and a wrong wall clock does not move it. So a finished operation is
+//! forgotten only when its `keep` has passed while a guard was running. The time is written periodically. After
+//! an unclean stop it goes on from the last write, and entries are kept a little longer.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl PersistedStoreClock {
         }
     }
 
-    /// At `now`, in seconds of the store's time.
+    /// The store's time at the instant `now`, in seconds.
     pub fn store_seconds_at(&self, now: BootInstant) -> u64 {
         self.before.saturating_add(now.since(self.began).as_secs())
     }
@@ -40,7 +40,7 @@ impl PersistedStoreClock {
         if now < self.began + self.inherited { self.ours.max(self.inherited) } else { self.ours }
     }
 
-    /// The store's time as a change to be written; empty if there is none.
+    /// The store's time and the longest execution at `now`, as changes to be written.
     pub fn time_change(&self, now: BootInstant) -> Vec<StoreMutation> {
         vec![
             StoreMutation::Time(self.store_seconds_at(now)),

@@ -31,7 +31,8 @@ async fn main() -> ExampleResult<()> {
 
 async fn serve(folder: &Path) -> ExampleResult<()> {
     let store = folder.join("guard.redb");
-    // Once in the life of a service: `fencegate era show` prints the installation and the floor.
+    // A service creates its store once in its life. `fencegate era show` prints the installation and the floor
+    // to pass here.
     drop(RedbStore::init(
         &store,
         &StoreIdentity::new("f1ee7000000000000000000000000000", &SystemRandomness),
@@ -51,7 +52,7 @@ async fn serve(folder: &Path) -> ExampleResult<()> {
         () = guard.run_background() => {}
         failed = guard.wait_for_store_failure() => return Err(failed.into()),
     }
-    // Without this call the next start assumes a crash, and keys that were at work wait.
+    // Without this call the next start assumes a crash, and the keys that were at work are in quarantine.
     guard.shut_down_cleanly().await?;
     committing.join().map_err(|_| "the thread of the store panicked")?;
     print!("{}", String::from_utf8(families.encode())?);
@@ -88,7 +89,7 @@ async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, Dispat
         era: None,
         parent: None,
     };
-    // A client that may hang up meanwhile implements `Waiting`.
+    // A server whose client may hang up during the wait implements `WaitingClient` for that client.
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, guard.config.settle);
     let admitted = guard.admit(claim.clone(), None, &mut patience).await;

@@ -1,5 +1,5 @@
-//! Admits a dispatch: announces its token durably, waits for older executions, and checks it again and registers it
-//! in one step.
+//! Admits a dispatch: announces its token durably, waits for older executions, then checks the token again and
+//! registers the dispatch in one step.
 
 use std::sync::Arc;
 
@@ -21,10 +21,11 @@ impl Guard {
     /// Admits the dispatch. It counts as in flight until the end of the returned [`AdmittedExecution`] is recorded.
     ///
     /// # Errors
-    /// The dispatch must not be sent. Its watermark may have moved, so a retry needs the next dispatch number.
+    /// Returns an error if the dispatch must not be sent. The watermarks of its keys may have been raised to its
+    /// token all the same, so a retry needs the next dispatch number.
     ///
     /// # Cancellation
-    /// Run the future to its end: it ends by itself when the client goes away.
+    /// Run the future to its end: it returns by itself when the client disconnects.
     pub async fn admit(
         self: &Arc<Self>,
         claim: PresentedDispatch,
@@ -53,12 +54,12 @@ impl Guard {
         }
     }
 
-    /// The refusal of a dispatch that came after its latest start. A newer token is the better reason: the dispatch
-    /// was overtaken. No watermark moves.
+    /// Returns the refusal for a dispatch that came after its latest start: `Stale` if a newer token is known,
+    /// because the dispatch was overtaken then, and `Expired` otherwise. Raises no watermark.
     pub async fn late_dispatch_error(&self, claim: &PresentedDispatch) -> DispatchRefusedError {
         let mut newest = None;
         for key in claim.keys.iter() {
-            // If the store is not reachable, only the time is known.
+            // If the store cannot be read, no newer token is known, and the refusal is `Expired`.
             if let Ok(Some(seen)) = self.key_view(key).await {
                 let read = seen.read.filter(|_| claim.mode == LockMode::Exclusive);
                 newest = newest.max(seen.write).max(read);

@@ -1,4 +1,5 @@
-//! The backend of a guard, which decides and remembers. All calls of a guard to its backend are in here.
+//! The backend of a guard: it decides over dispatches, and keeps the state. Every call of a guard to its backend
+//! goes through this file.
 
 use fencegate_guard_postgres::postgres::GuardMembershipLease;
 use fencegate_guard_store::{
@@ -24,7 +25,7 @@ use crate::{
 
 /// The backend that decides for a guard, and keeps its state.
 pub(crate) enum GuardBackend {
-    /// Memory and a file of the guard's own.
+    /// Decides in memory, and keeps the state in a file that no other guard uses.
     Local(Box<LocalGuardBackend>),
     /// A database that several guards share.
     Postgres(Box<PostgresBackend>),
@@ -61,7 +62,7 @@ impl GuardBackend {
         }
     }
 
-    /// The dispatch is over, or in doubt from now on. Recorded in the background.
+    /// Records in the background that the dispatch is over, or in doubt from now on.
     pub(crate) fn end_dispatch(
         &self,
         claim: &PresentedDispatch,
@@ -75,7 +76,7 @@ impl GuardBackend {
         }
     }
 
-    /// The dispatch is over, and its operation has this outcome. Both are durable when this returns.
+    /// Ends the dispatch, and records the outcome of its operation. The outcome is durable when this returns.
     pub(crate) async fn end_dispatch_with_outcome(
         &self,
         claim: &PresentedDispatch,
@@ -92,7 +93,8 @@ impl GuardBackend {
         }
     }
 
-    /// Ends a doubt: no execution under this token goes on. False if there was no such doubt.
+    /// Ends a doubt, because no execution under this token is running any more. False if there was no such
+    /// doubt.
     pub(crate) async fn resolve_doubt(
         &self,
         keys: &[ResourceKey],
@@ -143,11 +145,11 @@ impl GuardBackend {
         }
     }
 
-    /// Releases it.
+    /// Releases the lock of an operation.
     pub(crate) fn release(&self, lock: OperationReservationHandle) {
         match (self, lock) {
             (Self::Local(local), OperationReservationHandle::Local(id)) => local.release(&id),
-            // A lock of the database is released by its drop.
+            // A lock in the database is released when its handle is dropped.
             (_, lock) => drop(lock),
         }
     }
@@ -214,7 +216,7 @@ impl GuardBackend {
         }
     }
 
-    /// The size of all entries.
+    /// The size of all entries of the journal.
     pub(crate) fn journal(&self) -> JournalSize {
         match self {
             Self::Local(local) => local.journal(),
@@ -241,7 +243,7 @@ impl GuardBackend {
         }
     }
 
-    /// The targets that have to be probed.
+    /// The targets that have to be probed, because a dispatch to them is in doubt.
     pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         match self {
             Self::Local(local) => local.targets_to_probe(),
@@ -249,7 +251,8 @@ impl GuardBackend {
         }
     }
 
-    /// Where this guard has sent the dispatch of this token.
+    /// The target to which this guard has sent the dispatch of this token. `None` if the dispatch is not in
+    /// doubt, or if the target is not known.
     pub(crate) fn dispatch_target(
         &self,
         keys: &[ResourceKey],
@@ -261,7 +264,7 @@ impl GuardBackend {
         }
     }
 
-    /// True if the previous probe was not answered.
+    /// Records that a probe of the target was answered. True if the previous probe was not answered.
     pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         match self {
             Self::Local(local) => local.record_alive(target, answer),
@@ -269,7 +272,8 @@ impl GuardBackend {
         }
     }
 
-    /// True if the previous probe was answered, or if there was none.
+    /// Records that a probe of the target was not answered. True if the previous probe was answered, or if there
+    /// was none.
     pub(crate) fn record_silent(&self, target: &DispatchTarget) -> bool {
         match self {
             Self::Local(local) => local.record_silent(target),
@@ -285,7 +289,7 @@ impl GuardBackend {
         }
     }
 
-    /// The store, if it is the guard's own.
+    /// The store of a guard that shares it with no other; `None` if the store is shared.
     pub(crate) fn own_store(&self) -> Option<&dyn GuardStore> {
         match self {
             Self::Local(local) => Some(local.store()),
@@ -293,7 +297,7 @@ impl GuardBackend {
         }
     }
 
-    /// The lease of a guard that shares its store. Bytes may leave only while it holds.
+    /// The lease of a guard that shares its store. Bytes may be sent upstream only while the lease is valid.
     pub(crate) fn membership(&self) -> Option<GuardMembershipLease> {
         match self {
             Self::Local(_) => None,
@@ -323,7 +327,7 @@ impl GuardBackend {
         }
     }
 
-    /// Returns when nothing can be stored any more.
+    /// Waits until nothing can be stored any more, and returns the cause.
     pub(crate) async fn wait_for_failure(&self) -> CommitError {
         match self {
             Self::Local(local) => local.wait_for_failure().await,
@@ -331,7 +335,8 @@ impl GuardBackend {
         }
     }
 
-    /// Call this after the last exchange.
+    /// Ends the use of the store in such a way that the next start needs no quarantine. Call this after the last
+    /// exchange.
     pub(crate) async fn shut_down_cleanly(&self) -> Result<(), DispatchRefusedError> {
         match self {
             Self::Local(local) => local.shut_down_cleanly().await,

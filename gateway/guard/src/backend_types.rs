@@ -9,12 +9,12 @@ use fencegate_guard_store::{
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::BootInstant;
 
-/// Which check of a dispatch's keys this is.
+/// Tells the first check of a dispatch's keys from the later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmitFirstOrRetry {
-    /// Its token is compared with the watermarks, and announced.
+    /// The dispatch's token is compared with the watermarks, and announced.
     First,
-    /// Its token was announced before, and it has waited since.
+    /// The dispatch's token was announced by the first check, and the dispatch has waited after it.
     Again,
 }
 
@@ -30,12 +30,12 @@ pub(crate) enum OperationReservationHandle {
     Postgres(PostgresOperationLock),
 }
 
-/// How a dispatch in doubt was sent.
+/// The target and the time of a dispatch in doubt.
 #[derive(Debug)]
 pub(crate) struct DispatchSendRecord {
-    /// Where it was sent, if known.
+    /// The target to which the dispatch was sent, if known.
     pub(crate) place: Option<DispatchTarget>,
-    /// The instant of the last byte, or a later one.
+    /// The instant from which the execution counts its longest duration: that of the last byte, or a later one.
     pub(crate) last: BootInstant,
 }
 
@@ -59,23 +59,24 @@ pub(crate) enum AdmittedOrBlocked {
 pub(crate) enum AdmittedDispatchId {
     NotAdmitted,
     Local(DispatchId),
-    /// It may be in flight under this name; the reply has not come yet.
+    /// The database was asked to admit the dispatch under this name. The reply has not come yet, so the dispatch
+    /// may be in flight.
     Requested(DispatchName),
     Postgres(InFlightDispatch),
 }
 
 /// The reply to a request for an operation lock.
 pub(crate) enum ReserveOperationOutcome {
-    /// The lock is acquired. With the entry of the operation.
+    /// The lock is acquired. The second field is the operation's entry in the journal, if there is one.
     Acquired(OperationReservationHandle, Option<Box<OperationJournalEntry>>),
     /// Another request holds the lock. Try again when notified.
     Held(ChangeFuture),
 }
 
-/// The progress of the store.
+/// The bounds of the epochs that the store has recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenEpochBounds {
-    /// A key without a watermark admits no token up to here.
+    /// A key without a watermark admits no token of this epoch or of an earlier one.
     pub(crate) floor: u64,
     /// The largest epoch that was ever announced.
     pub(crate) highest: u64,

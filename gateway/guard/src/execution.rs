@@ -28,7 +28,8 @@ pub struct AdmittedExecution {
     claim: PresentedDispatch,
     admitted: AdmittedDispatchId,
     reserved: Option<ReservedOperation>,
-    /// `None`: no permission was granted yet, so nothing was sent.
+    /// The instant at which the permission to send began. `None`: no permission was granted yet, so nothing was
+    /// sent.
     since: Option<BootInstant>,
     ended: bool,
 }
@@ -51,7 +52,7 @@ impl SendPermission for SendDeadline {
     }
 }
 
-/// Before the admission.
+/// The steps up to the admission.
 impl AdmittedExecution {
     pub(crate) fn new(
         guard: Arc<Guard>,
@@ -61,7 +62,8 @@ impl AdmittedExecution {
         Self { guard, claim, admitted: AdmittedDispatchId::NotAdmitted, reserved, since: None, ended: false }
     }
 
-    /// One check of its keys. After a refusal the dispatch is over.
+    /// Checks the dispatch's keys once, and admits the dispatch if no other one blocks it. After a refusal the
+    /// dispatch is over.
     pub(crate) async fn try_admit(
         &mut self,
         phase: AdmitFirstOrRetry,
@@ -91,13 +93,13 @@ impl AdmittedExecution {
         &self.claim
     }
 
-    /// The operation of this dispatch, if it is one.
+    /// The id of the dispatch's operation, if the request has an `Idempotency-Key`.
     pub fn operation(&self) -> Option<OperationId> {
         self.reserved.as_ref().map(ReservedOperation::id)
     }
 
-    /// Bytes may leave until `send_within` after the registration began. So a guard that stood still sends nothing
-    /// that other guards already take as over.
+    /// The permission to send: it ends `send_within` after the registration began. So a guard that was paused
+    /// sends nothing that other guards already count as over.
     pub fn send_deadline(&self) -> SendDeadline {
         let never = BootInstant::from_nanos(0);
         let end = self.since.map_or(never, |since| since + self.guard.config.send_within);
@@ -108,7 +110,7 @@ impl AdmittedExecution {
     /// returns.
     ///
     /// # Errors
-    /// The response could not be written, so the operation's outcome will be unknown.
+    /// Returns an error if the response could not be written. The operation's outcome is unknown then.
     pub async fn complete(mut self, answer: StoredResponse) -> Result<(), DispatchRefusedError> {
         let Some(reserved) = self.reserved.take() else {
             self.end_dispatch(DispatchEnd::Known, None);
@@ -122,7 +124,7 @@ impl AdmittedExecution {
     /// Records that not one byte left for the upstream, and that none will: the operation may run again.
     ///
     /// # Errors
-    /// The record could not be written.
+    /// Returns an error if the record could not be written.
     pub async fn cancel_unsent(mut self) -> Result<(), DispatchRefusedError> {
         let Some(reserved) = self.reserved.take() else {
             self.end_dispatch(DispatchEnd::Known, None);
@@ -139,7 +141,7 @@ impl AdmittedExecution {
         self.leave_unresolved();
     }
 
-    /// The outcome of the operation stays unknown.
+    /// Leaves the outcome of the operation unknown, and releases its reservation.
     fn leave_unresolved(&mut self) {
         if self.reserved.take().is_some() {
             self.guard.metrics.record_operation("unknown");
@@ -197,11 +199,11 @@ impl Drop for AdmittedExecution {
 }
 
 impl Guard {
-    /// Ends a doubt, because the upstream or an operator reports that no execution under this token goes on. False if
-    /// there was no such doubt.
+    /// Ends a doubt, because the upstream or an operator reports that no execution under this token is running
+    /// any more. False if there was no such doubt.
     ///
     /// # Errors
-    /// The store is not reachable.
+    /// Returns an error if the store is not reachable.
     pub async fn resolve_doubt(
         &self,
         keys: &[ResourceKey],
@@ -215,10 +217,10 @@ impl Guard {
         Ok(resolved)
     }
 
-    /// The known state of a key.
+    /// The state that the guard knows of a key; `None` if it knows none.
     ///
     /// # Errors
-    /// The store is not reachable.
+    /// Returns an error if the store is not reachable.
     pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, DispatchRefusedError> {
         self.backend.key_view(key).await
     }
@@ -226,7 +228,7 @@ impl Guard {
     /// Every execution in doubt.
     ///
     /// # Errors
-    /// The store is not reachable.
+    /// Returns an error if the store is not reachable.
     pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, DispatchRefusedError> {
         self.backend.doubts().await
     }

@@ -22,7 +22,7 @@ pub struct Guard {
     pub identity: StoreIdentity,
     /// Names this process. A second process on a copy of the same store has another name.
     pub instance: String,
-    /// The instant at which it got its store.
+    /// The instant at which this guard opened its store.
     pub(crate) since: BootInstant,
     pub(crate) backend: GuardBackend,
     pub(crate) refusals: Mutex<StaleRefusalStats>,
@@ -33,12 +33,12 @@ pub struct Guard {
 /// Dispatches that were refused as stale.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StaleRefusalStats {
-    /// The number since the start.
+    /// The number of such dispatches since the start of the process.
     pub stale: u64,
     pub latest: Option<StaleDispatch>,
 }
 
-/// One stale dispatch.
+/// A dispatch that was refused as stale.
 #[derive(Debug, Clone, Serialize)]
 pub struct StaleDispatch {
     pub keys: Vec<ResourceKey>,
@@ -46,10 +46,10 @@ pub struct StaleDispatch {
     pub newest: FencingToken,
 }
 
-/// Why there is no backup.
+/// The error of [`Guard::back_up`].
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// A database is backed up by its own tools, for all guards at once.
+    /// The store is a database. It is backed up by the database's own tools, for all guards at once.
     #[error("the store is a database, which others have as well")]
     Shared,
     #[error(transparent)]
@@ -91,7 +91,7 @@ impl Guard {
             )
     }
 
-    /// Whether the store is reachable now: a shared one may be away for a while.
+    /// Whether the store is reachable now. A shared store may be unreachable for a while.
     pub fn is_store_available(&self) -> bool {
         self.backend.is_available()
     }
@@ -120,7 +120,8 @@ impl Guard {
         self.backend.targets_to_probe()
     }
 
-    /// Where the dispatch of this token was sent, if it is in doubt and that is known.
+    /// The target to which the dispatch of this token was sent. `None` if the dispatch is not in doubt, or if
+    /// the target is not known.
     pub fn dispatch_target(&self, keys: &[ResourceKey], token: FencingToken) -> Option<DispatchTarget> {
         self.backend.dispatch_target(keys, token)
     }
@@ -137,7 +138,7 @@ impl Guard {
         self.backend.record_silent(target)
     }
 
-    /// Returns when nothing can be stored any more.
+    /// Waits until nothing can be stored any more, and returns the cause.
     pub async fn wait_for_store_failure(&self) -> CommitError {
         self.backend.wait_for_failure().await
     }
@@ -145,16 +146,16 @@ impl Guard {
     /// Writes a backup of the store at this moment. The call blocks its thread; the guard works on meanwhile.
     ///
     /// # Errors
-    /// The store is shared, cannot be read, or `into` cannot be written.
+    /// Returns an error if the store is shared or cannot be read, or if `into` cannot be written.
     pub fn back_up(&self, into: &mut dyn io::Write) -> Result<BackupHeader, BackupError> {
         let store = self.backend.own_store().ok_or(BackupError::Shared)?;
         Ok(store.write_backup(into)?)
     }
 
-    /// Call this after the last exchange, so that the next start needs no quarantine.
+    /// Stops the guard in such a way that the next start needs no quarantine. Call this after the last exchange.
     ///
     /// # Errors
-    /// The state was not written, so the next start treats this stop as a crash.
+    /// Returns an error if the state was not written. The next start treats this stop as a crash then.
     pub async fn shut_down_cleanly(&self) -> Result<(), DispatchRefusedError> {
         self.backend.shut_down_cleanly().await
     }

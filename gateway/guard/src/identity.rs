@@ -52,7 +52,7 @@ impl GuardIdentityResponse {
 
 impl Guard {
     /// # Errors
-    /// The store is not reachable.
+    /// Returns an error if the store is not reachable.
     pub async fn announcement(&self) -> Result<GuardIdentityResponse, DispatchRefusedError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let TokenEpochBounds { floor, highest, database } = self.backend.progress().await?;

@@ -19,14 +19,14 @@ use crate::{
     postgres_backend::{PostgresBackend, StoreThreadState},
 };
 
-/// A guard that is ready to decide, one of several.
+/// A guard that has joined a shared store, and is ready to decide.
 pub struct JoinedGuard {
     pub guard: Arc<Guard>,
     /// The thread of the store: it ends after [`Guard::shut_down_cleanly`].
     pub store_thread: thread::JoinHandle<()>,
 }
 
-/// Why a guard cannot begin.
+/// The error of [`Guard::join_shared_store`].
 #[derive(Debug, thiserror::Error)]
 pub enum JoinSharedStoreError {
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub enum JoinSharedStoreError {
     Panicked,
 }
 
-/// The parts of the process that a guard uses.
+/// The parts of its process that a guard uses.
 pub struct GuardEnv {
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
@@ -47,11 +47,12 @@ pub struct GuardEnv {
 }
 
 impl Guard {
-    /// Run [`Guard::run_background`] from now on, and end with [`Guard::shut_down_cleanly`]. If a guard ends without it, the
-    /// other guards declare it dead, and its dispatches in flight are in doubt.
+    /// Opens a guard on a shared store. Run [`Guard::run_background`] from now on, and end with
+    /// [`Guard::shut_down_cleanly`]. If a guard ends without that call, the other guards declare it dead, and
+    /// its dispatches in flight are in doubt.
     ///
     /// # Errors
-    /// The database cannot be reached, or cannot be a guard's store.
+    /// Returns an error if the database cannot be reached, or cannot be a guard's store.
     ///
     /// # Cancellation
     /// If the future is dropped, no task is left that renews the lease.

@@ -23,28 +23,29 @@ use crate::{
 /// The journal's record of an operation.
 pub enum JournalLookup {
     New(ReservedOperation),
-    /// It was done, with this response.
+    /// The operation was done, with this response.
     Done(StoredResponse),
-    /// It was done, but its response is not known.
+    /// The operation was done, but its response is not known.
     DoneUnseen,
-    /// It was admitted, and its outcome is unknown.
+    /// The operation was admitted, and its outcome is unknown.
     Unknown(ReservedOperation, Box<OperationJournalEntry>),
 }
 
 /// The result of reserving an operation with an unknown outcome.
 pub enum ReserveUnresolvedOutcome {
     Taken(OperationReservation, Box<OperationJournalEntry>),
-    /// Another request holds its lock.
+    /// Another request holds the operation's lock.
     InProgress,
     /// There is no such operation, or its outcome is known.
     Settled,
 }
 
 impl Guard {
-    /// Reserves the operation, after the request that holds it now, and returns the journal's record of it.
+    /// Waits until no other request holds the operation, reserves it, and returns the journal's record of it.
     ///
     /// # Errors
-    /// The operation runs for longer than this request may wait, or its name was used for another request.
+    /// Returns an error if another request holds the operation for longer than this request may wait, if the
+    /// name was used for another request, or if the journal is full.
     pub async fn reserve_and_look_up(
         self: &Arc<Self>,
         wanted: IdempotentRequest,
@@ -56,8 +57,9 @@ impl Guard {
         if let (None, Some(former)) = (&known, former)
             && self.backend.entry(&former).await?.is_some()
         {
-            // The operation keeps the name that a former build gave it, because that name was reported to operators
-            // and clients. The request that held it before may have ended it, and its entry may be forgotten.
+            // The operation keeps the name that a former build gave it, because that name was reported to
+            // operators and clients. The entry is read again under the lock: the request that held the lock
+            // before may have ended the operation, and its entry may be gone.
             known = reservation.take_former_lock(former, wait_limit).await?;
         }
         let Some(entry) = known else {
@@ -82,10 +84,11 @@ impl Guard {
         })
     }
 
-    /// Whether an execution of the operation may still run, or begin. Then a "no" of the upstream is not final yet.
+    /// Whether an execution of the operation may still run, or begin. While it may, the upstream's answer "not
+    /// done" is not final.
     ///
     /// # Errors
-    /// The store is not reachable.
+    /// Returns an error if the store is not reachable.
     pub async fn may_still_run(&self, entry: &OperationJournalEntry) -> Result<bool, DispatchRefusedError> {
         self.backend.may_still_run(entry).await
     }

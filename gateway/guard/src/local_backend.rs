@@ -32,8 +32,8 @@ use tracing::warn;
 use self::sleep_detector::SleepDetector;
 use crate::backend_types::TokenEpochBounds;
 
-/// The state of such a guard: the admission table in memory decides, and the store keeps what has to outlive the
-/// process.
+/// The state of a guard with a store of its own: the admission table in memory decides, and the store keeps the
+/// part that has to outlive the process.
 pub(crate) struct LocalGuardBackend {
     state: Mutex<LocalBackendState>,
     store: Arc<dyn GuardStore>,
@@ -48,8 +48,8 @@ pub(crate) struct LocalBackendState {
     pub(crate) register: AdmissionTable,
     pub(crate) active_operations: ActiveOperations,
     sleep_detector: SleepDetector,
-    /// The instant at which the lock was taken. Its holder decides by this instant and by no other: a later one may
-    /// lie behind a time in which this process stood still unnoticed.
+    /// The instant at which the lock was taken. The lock's holder decides by this instant and never reads the
+    /// clock again: the process may have been paused, unnoticed, between this instant and a later reading.
     now: BootInstant,
 }
 
@@ -87,7 +87,7 @@ impl LocalGuardBackend {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         state.now = now;
-        // Before any decision by the clock.
+        // A sleep is recorded before the caller decides anything by the clock.
         if let Some(slept) = state.sleep_detector.detect_sleep(now) {
             state.register.record_sleep(slept, now);
             if state.sleep_detector.is_watched {
@@ -120,7 +120,7 @@ impl LocalGuardBackend {
         self.lock().register.record_silent(target)
     }
 
-    /// Without the lock: a thread that hangs may hold it.
+    /// Does not take the lock of the state, because a thread that hangs may hold it.
     pub(crate) async fn ping_store_thread(&self) {
         let last = self.commits.submit(Vec::new());
         // A store that has failed ends the process; the failure is reported elsewhere.
@@ -174,7 +174,7 @@ impl LocalGuardBackend {
         self.clock.now()
     }
 
-    /// Returns when everything up to this moment is durable.
+    /// Returns when all changes up to this position of the commit queue are durable.
     async fn wait_durable(&self, moment: CommitSeq) -> Result<(), DispatchRefusedError> {
         self.commits
             .wait_durable(moment)
@@ -182,7 +182,7 @@ impl LocalGuardBackend {
             .map_err(|failed| DispatchRefusedError::Store(failed.to_string()))
     }
 
-    /// The store's time, as a change to be written; empty if there is none.
+    /// The store's time and the longest execution, as changes to be written.
     fn store_time_change(&self) -> Vec<StoreMutation> {
         self.time.time_change(self.now())
     }

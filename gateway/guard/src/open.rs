@@ -15,7 +15,7 @@ use fencegate_process::clock::SharedClock;
 
 use crate::{backend::GuardBackend, guard::Guard, local_backend::LocalGuardBackend};
 
-/// A guard that is ready to decide.
+/// A guard that has opened a store of its own, and is ready to decide.
 pub struct OpenedGuard {
     pub guard: Arc<Guard>,
     /// The state of the store at the start.
@@ -24,7 +24,7 @@ pub struct OpenedGuard {
     pub commit_thread: JoinHandle<()>,
 }
 
-/// Why a guard could not be opened.
+/// The error of [`Guard::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpenGuardError {
     #[error(transparent)]
@@ -33,20 +33,22 @@ pub enum OpenGuardError {
     Thread(#[from] io::Error),
 }
 
-/// The same, and nothing becomes durable before its commits are run.
+/// An opened guard without a thread for commits: nothing becomes durable before the caller runs `commits`.
 pub struct UnstartedGuard {
     pub guard: Arc<Guard>,
-    /// The state it began with.
+    /// The state of the store at the start.
     pub remembered: RecoveredState,
     pub commits: CommitLoop,
 }
 
 impl Guard {
-    /// `instance`: a name that no other process ever has. Run [`Guard::run_background`] from now on, and end with
-    /// [`Guard::shut_down_cleanly`]; without it the next start assumes that this guard was killed.
+    /// Opens a guard on a store of its own. `instance` is a name that no other process ever has. Run
+    /// [`Guard::run_background`] from now on, and end with [`Guard::shut_down_cleanly`]; without that call the
+    /// next start assumes that this guard was killed.
     ///
     /// # Errors
-    /// The store cannot be read, or belongs to a newer build.
+    /// Returns an error if the store cannot be read or belongs to a newer build, or if its thread cannot be
+    /// started.
     pub fn open(
         store: Arc<dyn GuardStore>,
         config: GuardConfig,
@@ -60,10 +62,11 @@ impl Guard {
         Ok(OpenedGuard { guard, remembered: recovered, commit_thread })
     }
 
-    /// As [`Guard::open`] does, without a thread: for callers that run the commits otherwise, as a simulation does.
+    /// Opens a guard as [`Guard::open`] does, but starts no thread: for callers that run the commits themselves,
+    /// such as a simulation.
     ///
     /// # Errors
-    /// The store cannot be read, or belongs to a newer build.
+    /// Returns an error if the store cannot be read, or belongs to a newer build.
     pub fn open_unstarted(
         store: Arc<dyn GuardStore>,
         config: GuardConfig,

@@ -25,7 +25,7 @@ use tokio::{runtime::Handle, sync::watch, time::sleep};
 
 use crate::backend_types::TokenEpochBounds;
 
-/// The backend of such a guard, which sends every decision to the database.
+/// The backend of a guard with a shared store. It sends every decision to the database.
 pub(crate) struct PostgresBackend {
     postgres: PostgresStore,
     config: GuardConfig,
@@ -46,7 +46,7 @@ pub(crate) enum StoreThreadState {
     Graceful,
 }
 
-/// The interval of the gauges that need a query to the database.
+/// The interval at which the gauges that need a query to the database are updated.
 const COUNT: Duration = Duration::from_secs(5);
 
 /// Unknown operations are counted up to this number.
@@ -69,7 +69,7 @@ impl PostgresBackend {
         Self { postgres, config, clock, metrics, runtime, ending, gone }
     }
 
-    /// The lease of this guard. Bytes may leave only while it holds.
+    /// The lease of this guard. Bytes may be sent upstream only while the lease is valid.
     pub(crate) fn membership(&self) -> GuardMembershipLease {
         self.postgres.membership()
     }
@@ -104,8 +104,8 @@ impl PostgresBackend {
         Ok(TokenEpochBounds { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
-    /// It is over when a heartbeat reports it, and not by this machine's clock: the database goes by the store's
-    /// time, which stands still between heartbeats.
+    /// The quarantine is over when a heartbeat reports its end, not when this machine's clock has reached it:
+    /// the database goes by the store's time, which stands still between heartbeats.
     pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
         let StoreQuarantine { until, why } = self.postgres.status().closed?;
         Some(QuarantineStatus { until: until.max(self.now() + BEAT), scope: QuarantineScope::EveryKey(why) })
@@ -141,7 +141,7 @@ impl PostgresBackend {
         drop(self.runtime.spawn(async {}).await);
     }
 
-    /// The background work that may be late. Decisions and heartbeats run on the store's own thread.
+    /// Does the background work that may be late. Decisions and heartbeats run on the store's own thread.
     pub(crate) async fn run_background(&self) {
         loop {
             if let Ok(unknown) = self
@@ -175,7 +175,7 @@ impl PostgresBackend {
                 let ending = *self.ending.borrow();
                 match ending {
                     StoreThreadState::Running => CommitError("the store's thread has panicked".into()),
-                    // The guard has left in order, so the store cannot fail any more.
+                    // The guard was shut down cleanly, so the store cannot fail any more.
                     StoreThreadState::Graceful => std::future::pending().await,
                 }
             }
@@ -204,7 +204,8 @@ impl PostgresBackend {
         self.record_result("read", self.run_on_store(asked).await)
     }
 
-    /// Runs a request on the store's thread. A worker may be busy, or end earlier, and must not drive a connection.
+    /// Runs a request on the store's thread. A worker must not drive a connection, because it may be busy, or
+    /// end earlier.
     async fn run_on_store<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, PostgresError>
     where
         T: Send + 'static,

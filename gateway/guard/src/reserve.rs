@@ -31,7 +31,7 @@ pub struct IdempotentRequest {
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// The `Idempotency-Key` that it came with.
+    /// The value of the request's `Idempotency-Key` field, if it is known.
     pub name: Option<String>,
 }
 
@@ -39,9 +39,10 @@ pub struct IdempotentRequest {
 pub struct OperationReservation {
     guard: Arc<Guard>,
     id: OperationId,
-    /// The lock of its present name; released on drop, like the next one.
+    /// The lock of the operation's present name. Both locks are released on drop.
     lock: Option<OperationReservationHandle>,
-    /// Set if the operation has a name of a former build: the lock of its new name.
+    /// The lock of the operation's other name. Set if a former build may have given the operation another name
+    /// than this build does.
     former_lock: Option<OperationReservationHandle>,
 }
 
@@ -72,7 +73,7 @@ impl OperationReservation {
         Self { guard: guard.clone(), id, lock: None, former_lock: None }
     }
 
-    /// Acquires the lock, after the request that holds it now, and returns the entry.
+    /// Waits until no other request holds the lock, acquires it, and returns the operation's entry.
     pub(crate) async fn acquire(
         &mut self,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
@@ -123,7 +124,7 @@ impl OperationReservation {
         &mut self.lock
     }
 
-    /// Resolves the operation as done. Durable when this returns.
+    /// Resolves the operation as done. The record is durable when this returns.
     pub async fn resolve_done(
         self,
         entry: &OperationJournalEntry,

@@ -170,7 +170,7 @@ impl TestGuard {
         }
     }
 
-    /// An operation is done.
+    /// Runs an operation to its end: it is reserved, admitted, and completed with status 200.
     async fn complete_operation(&self, number: u64, keep: u64) -> Result<(), error::DispatchRefusedError> {
         self.complete_operation_with(number, keep, None).await
     }
@@ -286,7 +286,8 @@ async fn grant_costs_one_commit() {
     assert!(commits(&site) <= 2);
 }
 
-/// A service may handle its requests on any thread.
+/// The futures of an admission can be sent between threads, because a service may handle its requests on any
+/// thread.
 #[tokio::test]
 async fn admission_is_send() {
     fn assert_send<T: Send>(sent: T) -> T {

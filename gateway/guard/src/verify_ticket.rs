@@ -15,7 +15,7 @@ impl Guard {
     /// Verifies the ticket, before any watermark can move.
     ///
     /// # Errors
-    /// The signature or the time is wrong, or the ticket is for another claim.
+    /// Returns an error if the signature or the time is wrong, or if the ticket is for another claim.
     pub fn verify(
         &self,
         verifier: &TicketVerifier,
@@ -30,16 +30,17 @@ impl Guard {
         Ok(verified)
     }
 
-    /// Whether a dispatch may still begin. `not_after` is the gateway's stamp; `signed` is the moment in its ticket,
-    /// in milliseconds since 1970, which also bounds the unsigned value of the boot clock. A gateway of an older
-    /// build sends neither, and its dispatch is in time.
+    /// Whether a dispatch may still begin. `not_after` is the gateway's stamp; `signed` is the moment in the
+    /// dispatch's ticket, in milliseconds since 1970, which also bounds the unsigned value of the boot clock. A
+    /// gateway of an older build sends neither, and its dispatch counts as in time.
     pub fn is_in_time(&self, not_after: Option<&NotAfter>, signed: Option<u64>) -> bool {
         let signed = signed.map(|unix_ms| NotAfter::new(unix_ms, None));
         let stamped = not_after.is_some();
         let error = self.config.clock_error;
         let clock = self.clock();
         let is_early = |moment: &NotAfter| clock.now() < clock.deadline_of(moment, error);
-        // On the gateway's own kernel both read the same wall clock, so its error is no reason to refuse.
+        // If gateway and guard run on one kernel, both read the same wall clock, so the error of that clock is
+        // no reason to refuse.
         let is_bounded = |moment: &NotAfter| clock.unix_ms() < moment.unix_ms().saturating_add(millis(error));
         not_after.is_none_or(is_early)
             && signed

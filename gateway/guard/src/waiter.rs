@@ -20,7 +20,7 @@ impl WaitingClient for AlwaysWaitingClient {
     }
 }
 
-/// How long a request may wait for other dispatches, and its client.
+/// The client of a request, and the deadline until which the request may wait for other dispatches.
 pub struct ClientWaitLimit<'c, W> {
     pub client: &'c mut W,
     pub(crate) deadline: Instant,

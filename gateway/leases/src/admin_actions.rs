@@ -29,7 +29,7 @@ impl LeaseTable {
     /// Requests the client of a lease to release it. The client sees that when it renews, and at once if it watches.
     ///
     /// # Errors
-    /// There is no such lease here, it is over, or `why` is not a line.
+    /// Returns an error if there is no such lease here, if the lease is over, or if `why` is not a line.
     pub fn request_release(
         &self,
         reference: &str,
@@ -51,7 +51,7 @@ impl LeaseTable {
     /// before.
     ///
     /// # Errors
-    /// There is no such lease here, it is over, or `why` is not a line.
+    /// Returns an error if there is no such lease here, if the lease is over, or if `why` is not a line.
     pub fn break_lease(
         &self,
         reference: &str,
@@ -73,7 +73,7 @@ impl LeaseTable {
     /// A lease by its reference, also for a while after its end.
     ///
     /// # Errors
-    /// There is no such lease here.
+    /// Returns an error if there is no such lease here.
     pub fn find_by_reference(&self, reference: &str) -> Result<Arc<Lease>, AdminLeaseActionError> {
         let lease = LeaseReference::parse(reference).and_then(|reference| self.look_up(reference));
         lease.ok_or(AdminLeaseActionError::NotFound)

@@ -24,7 +24,7 @@ impl LeaseAuth {
     /// The principals of `leases`; none for a plan without leases.
     ///
     /// # Errors
-    /// A file cannot be used.
+    /// Returns an error if a file cannot be used.
     pub fn load(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenFileError> {
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
         let known = |principal: &LeasePrincipal| {

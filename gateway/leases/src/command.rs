@@ -17,6 +17,6 @@ pub(super) enum LeaseThreadCommand {
     Acquire { lease: Arc<Lease>, wait: Duration },
     /// Queries the gateway whose session has this member node.
     AskPeer { member: String, request: PeerRequest, reply: oneshot::Sender<Result<PeerResponse, Refusal>> },
-    /// Follow the credential files of these principals, in place of the former ones.
+    /// Watches the credential files of these principals, in place of the former ones.
     FollowCredentials(LeaseAuth),
 }

@@ -18,10 +18,11 @@ impl LeaseTable {
     /// Succeeds if all gateways lock every route of `gateway` that can produce one of the keys as this plan does, and
     /// no route of a peer locks the leased keys otherwise. Returns the session for which this holds.
     ///
-    /// No request runs any more under other keys of an earlier plan either.
+    /// It also holds then that no request still runs under other keys of an earlier plan.
     ///
     /// # Errors
-    /// A gateway that was registered earlier locks a key otherwise, or may; or a request still runs.
+    /// Returns an error if a gateway that was registered earlier locks a key otherwise, or may do so, or if a
+    /// request under an earlier plan still runs.
     pub(super) async fn check_plan_compat(
         &self,
         gateway: &Arc<GatewayPlan>,
@@ -46,7 +47,8 @@ impl LeaseTable {
         let all: Vec<_> = fenced
             .map(|(route, fence)| PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream)))
             .collect();
-        // Not the patterns of the file: a file without leases withdraws none before a restart.
+        // The patterns in force are used, not those of the policy file: a file without leases withdraws no
+        // pattern before a restart.
         let settings = self.settings();
         let patterns = settings.bounds.iter().flat_map(|leases| &*leases.principals);
         let patterns = patterns.flat_map(|principal| &principal.keys);

@@ -1,4 +1,5 @@
-//! What the leases of a gateway work with: its name, its locks, its plan, and the other gateways' view of it.
+//! The parts of a gateway that its leases need: its name, its locks, its plan, and the other gateways' view of
+//! it.
 
 use std::sync::Arc;
 

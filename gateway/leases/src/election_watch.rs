@@ -19,7 +19,7 @@ struct WatchedElections {
     followers: HashMap<Arc<str>, usize>,
 }
 
-/// The last state; `None` before the first look.
+/// The last state; `None` before the first query.
 #[derive(Default)]
 pub struct ElectionState(Option<ElectionDocument>);
 

@@ -37,7 +37,7 @@ pub use super::state::LeaseEndReason;
 /// A lease of this gateway. Access is checked elsewhere: the owner of a reference may call everything.
 pub struct Lease {
     pub id: LeaseId,
-    /// Sorted, without doubles, at least one.
+    /// Sorted, without duplicates, at least one.
     pub keys: Arc<[ResourceKey]>,
     pub(super) sites: Vec<LockLocation>,
     pub mode: LockMode,
@@ -48,7 +48,7 @@ pub struct Lease {
     pub note: Option<Arc<str>>,
     pub(super) name: Option<LeaseIdempotencyKey>,
     pub began: BootInstant,
-    /// The greatest age of the lease is reached then.
+    /// The instant at which the lease reaches its greatest age.
     ends: BootInstant,
     pub(super) ahead: Arc<LockWaitProgress>,
     clock: SharedClock,
@@ -56,16 +56,17 @@ pub struct Lease {
     /// Counts the lease among the requests of its service, until its lock is released. `None`: its client forwards no
     /// request under the keys of a route.
     request: Mutex<Option<RunningRequestGuard>>,
-    /// The names of the routes whose keys have changed since, one set for each reload that changed some.
+    /// The names of the routes whose keys have changed since the lease began, one set for each reload that
+    /// changed some.
     rekeyed: Mutex<Vec<Arc<HashSet<String>>>>,
     /// Counts the changes.
     changes: watch::Sender<u64>,
 }
 
-/// The state of a lease when it ended.
+/// The time for which a lease that has ended held its lock.
 pub(super) enum EndedLeaseHoldTime {
     NeverHeld,
-    /// It held its lock, for this long.
+    /// The lease held its lock for this time.
     Held(Duration),
 }
 
@@ -74,7 +75,7 @@ pub(super) enum EndedLeaseHoldTime {
 pub struct LeaseSnapshot {
     pub stage: LeaseStageSnapshot,
     pub ttl: Duration,
-    /// Until it is over by itself; zero when it is.
+    /// The time until the lease is over by itself; zero when it is over.
     pub expires_in: Duration,
     pub revocation: Option<Arc<str>>,
     /// Grows with each change.
@@ -93,7 +94,7 @@ pub enum LeaseStageSnapshot {
         held_for: Duration,
         since: Duration,
     },
-    /// Its lock is kept for this long, because its client was promised that.
+    /// The lease is over. Its lock is kept for the time `kept_for`, because that was promised to its client.
     Over {
         why: LeaseEndReason,
         kept_for: Duration,
@@ -103,13 +104,13 @@ pub enum LeaseStageSnapshot {
 /// The reason for which no request can run under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunUnderLeaseError {
-    /// It still waits for its lock.
+    /// The lease still waits for its lock.
     Waiting,
-    /// It is over, or its lock is.
+    /// The lease is over, or its lock is lost.
     Over,
     /// The lock validity of its session could not be confirmed in time.
     Unproven,
-    /// It only reads.
+    /// The lease is shared, and the request writes.
     Upgrade,
 }
 
@@ -122,22 +123,22 @@ pub struct LeaseSpec {
     pub ttl: Duration,
     pub principal: Arc<str>,
     pub note: Option<Arc<str>>,
-    /// Its greatest age.
+    /// The greatest age of the lease.
     pub max_age: Duration,
     /// How long its client waits for the response and cannot renew.
     pub unheard: Duration,
     /// For a request that another proxy forwards: a reload that changes the key of its resource waits for the lease.
     pub request: Option<RunningRequestGuard>,
-    /// Its client has named the request for it.
+    /// The name that the client has given to its request, if any.
     pub name: Option<LeaseIdempotencyKey>,
 }
 
-/// The name that a client has given to its request for a lease (`Idempotency-Key`). A repeat under it gets the same lease: its
-/// client may not have read the answer.
+/// The name that a client has given to its request for a lease (`Idempotency-Key`). A repeat under the same name
+/// gets the same lease, because its client may not have read the first answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseIdempotencyKey {
     pub key: Arc<str>,
-    /// A digest of the request. A repeat is the same request.
+    /// A digest of the request. A repeat has to have the same digest.
     pub fingerprint: u64,
 }
 
@@ -190,7 +191,8 @@ impl Lease {
         }
     }
 
-    /// Another plan changes the keys of these routes, from now on. Call this before a request begins under that plan.
+    /// Records that another plan changes the keys of these routes from now on. Call this before a request begins
+    /// under that plan.
     pub(super) fn mark_rekeyed(&self, routes: &Arc<HashSet<String>>) {
         self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner).push(routes.clone());
     }
@@ -204,7 +206,7 @@ impl Lease {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, LeaseState> {
-        // Every change of the state is one assignment.
+        // A poisoned lock does no harm: every change of the state is one assignment.
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,8 +225,8 @@ impl Lease {
         lives
     }
 
-    /// One of the counted requests is answered, or gone. If no other one is left and the id is in no answer, this ends
-    /// the lease.
+    /// Records that one of the counted requests is answered, or gone. If no other one is left and the id is in
+    /// no answer, this ends the lease.
     pub(super) fn remove_pending_request(&self, why: LeaseEndReason) -> Option<EndedLeaseHoldTime> {
         self.end_with(|state| {
             state.pending_requests -= 1;
@@ -232,7 +234,7 @@ impl Lease {
         })
     }
 
-    /// The lock of the lease was granted. If the lease is over, the lock is released at once.
+    /// Records that the lock of the lease was granted. If the lease is over, the lock is released at once.
     pub(super) fn on_granted(&self, lock: LeasedLock) {
         let mut state = self.lock_state();
         let now = self.clock.now();
@@ -247,7 +249,7 @@ impl Lease {
         self.notify_changed();
     }
 
-    /// Ends the lease: nothing more is started under it. `None`: it was over.
+    /// Ends the lease: nothing more is started under it. `None` if it was over before.
     pub(super) fn end(&self, why: LeaseEndReason) -> Option<EndedLeaseHoldTime> {
         self.end_with(|_| Some(why))
     }
@@ -273,8 +275,8 @@ impl Lease {
         }
         let why = why(&mut state)?;
         let now = self.clock.now();
-        // After a release its own client does not work under it any more. Of a lost set some nodes may be left, which
-        // were promised as well.
+        // The lock is kept until the promise to the client is over, unless the client itself has released the
+        // lease. If a set of locks is lost, some of its nodes may be left, and these were promised, too.
         let kept = !matches!(why, LeaseEndReason::Released) && now < state.promised;
         let over = LeaseStage::Over { why, at: now, lock: None };
         let (ended, lock) = match std::mem::replace(&mut state.stage, over) {
@@ -324,7 +326,7 @@ impl Lease {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// The lease does not end before `ttl` from now, if nothing else ends it. `None`: it is over.
+    /// Extends the lease until `ttl` from now, but not beyond its greatest age. `None` if it is over.
     pub fn renew(&self, ttl: Duration) -> Option<()> {
         let mut state = self.lock_state();
         // The clock is read under the mutex, so every check of the end sees either the old or the new expiry.
@@ -336,7 +338,8 @@ impl Lease {
         Some(())
     }
 
-    /// An operator requests the client to release it. The first reason stays.
+    /// Records that an operator requests the client to release the lease. If there are several reasons, the
+    /// first is kept.
     pub fn request_release(&self, why: Arc<str>) {
         self.lock_state().revocation.get_or_insert(why);
         self.notify_changed();
@@ -367,13 +370,14 @@ impl Lease {
         self.over_for().is_none_or(|over| over.is_zero())
     }
 
-    /// A snapshot for an answer that has the id of the lease, as a promise: a lock that is reported as held stays held
-    /// for that long, whatever ends the lease.
+    /// A snapshot for an answer that contains the id of the lease. It is a promise: a lock that is reported as
+    /// held stays held for the reported time, whatever ends the lease.
     pub(super) fn snapshot_and_promise(&self) -> LeaseSnapshot {
         self.snapshot_with_promise(|_| true)
     }
 
-    /// The same for an answer that has the id only if the lease holds its lock.
+    /// A snapshot for an answer that contains the id only if the lease holds its lock. If it does, the snapshot
+    /// is a promise.
     pub(super) fn promised_grant(&self) -> LeaseSnapshot {
         self.snapshot_with_promise(|stage| matches!(stage, LeaseStage::Held { .. }))
     }
@@ -405,7 +409,7 @@ impl Lease {
             }
         };
         if discloses(&state.stage) {
-            // The id of a lease that is over is of no use.
+            // The id of a lease that is over is of no use, so it does not count as disclosed.
             state.is_disclosed |= !matches!(stage, LeaseStageSnapshot::Over { .. });
             if let LeaseStageSnapshot::Held { held_for, .. } = &stage {
                 state.promised = state.promised.max(now + *held_for);
@@ -431,7 +435,7 @@ impl Lease {
     /// Dropping the future changes nothing.
     pub async fn wait_changed(&self, revision: u64) {
         let mut changes = self.changes.subscribe();
-        // The sender is owned by this lease.
+        // This cannot fail, because the lease owns the sender.
         drop(changes.wait_for(|now| *now != revision).await);
     }
 

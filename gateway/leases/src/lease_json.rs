@@ -17,7 +17,7 @@ pub(crate) enum LeaseDocumentAudience<'t> {
     Public,
 }
 
-/// A lease as `reader` may see it.
+/// The document of a lease, as `reader` may see it.
 pub(crate) fn lease_document(
     lease: &Lease,
     leases: &LeaseTable,
@@ -30,7 +30,8 @@ pub(crate) fn lease_document(
     snapshot_document(lease, snapshot, leases, reader)
 }
 
-/// The same by a snapshot that was taken before; for a client it is a promised one.
+/// The document of a lease by a snapshot that was taken before. For a client the snapshot has to be a promised
+/// one.
 pub(crate) fn snapshot_document(
     lease: &Lease,
     snapshot: LeaseSnapshot,
@@ -72,7 +73,7 @@ pub(crate) fn snapshot_document(
             document.state = HELD.into();
             (document.token, document.number) = (Some(token), Some(token.number()));
             document.permit = lock.permit().map(PermitIndex::number);
-            // Only the client has sent a question from which the time can count.
+            // The time counts from the client's own request, so no other reader gets it.
             document.held_for_ms =
                 matches!(reader, LeaseDocumentAudience::Client(_)).then(|| millis(held_for));
             if let LeaseDocumentAudience::Client(Some(tickets)) = reader {
@@ -92,7 +93,7 @@ pub(crate) fn snapshot_document(
     document
 }
 
-/// Why a lease is over, for programs.
+/// The code of the reason for which a lease is over, for programs.
 pub fn end_reason_code(why: &LeaseEndReason) -> String {
     match why {
         LeaseEndReason::Refused(refusal) => refusal.reason.word().to_owned(),

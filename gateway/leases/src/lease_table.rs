@@ -36,10 +36,10 @@ pub struct LeaseTable {
     pub(super) context: LeaseContext,
     all: Mutex<LeaseIndex>,
     settings: ArcSwap<LeaseSettings>,
-    /// For the thread that takes the locks of leases.
+    /// The commands for the thread that takes the locks of leases.
     commands: mpsc::UnboundedSender<LeaseThreadCommand>,
     mean_hold: Mutex<MeanHoldTime>,
-    /// Another plan is being taken over: new requests are refused with the advice to retry.
+    /// Whether another plan is being taken over. While it is, new requests are refused with the advice to retry.
     switching: AtomicBool,
     /// The elections with followers, over all workers.
     pub(super) elections: ElectionWatches,
@@ -72,16 +72,19 @@ pub struct LeaseSettings {
 #[derive(Debug, Default)]
 struct MeanHoldTime(Option<Duration>);
 
-/// How often expired leases are looked for. Requests under a lease check that themselves.
+/// The interval at which expired leases are ended. Requests under a lease check the expiry of the lease
+/// themselves.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a client can look up the reason for which its lease is over.
+/// The time for which a client can look up the reason for which its lease is over.
 const RETENTION: Duration = Duration::from_secs(60);
-/// If there are very many, only the last are remembered.
+/// The most ended leases that are remembered. Beyond that the oldest ones are forgotten early.
 const MAX_RETAINED: usize = 10_000;
 
 impl LeaseSettings {
+    /// The settings of a plan, with the credentials of its principals.
+    ///
     /// # Errors
-    /// A file with a token cannot be used.
+    /// Returns an error if a file with a token cannot be used.
     pub fn from_plan(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenFileError> {
         Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::load(leases)? })
     }
@@ -93,7 +96,7 @@ impl LeaseTable {
         commands: mpsc::UnboundedSender<LeaseThreadCommand>,
         settings: LeaseSettings,
     ) -> Self {
-        // The thread has not begun yet.
+        // The thread has not begun yet, so the command waits in the channel.
         commands.send(LeaseThreadCommand::FollowCredentials(settings.authority.clone())).ok();
         Self {
             context,
@@ -121,8 +124,10 @@ impl LeaseTable {
         self.settings.load_full()
     }
 
+    /// Sends a command to the thread of the leases.
+    ///
     /// # Errors
-    /// The thread has ended: the process stops.
+    /// Returns an error if the thread has ended, because the process stops.
     pub(super) fn send(&self, command: LeaseThreadCommand) -> Result<(), Refusal> {
         self.commands
             .send(command)
@@ -136,7 +141,7 @@ impl LeaseTable {
     /// Finds a lease by its id.
     ///
     /// # Errors
-    /// There is none here, or the secret differs.
+    /// Returns an error if there is no such lease here, or if the secret differs.
     pub fn find(&self, id: &LeaseId) -> Result<Arc<Lease>, Refusal> {
         let found = self.look_up(id.reference());
         let found =
@@ -214,7 +219,7 @@ impl LeaseTable {
         self.context.process.metrics.leases().record_end(why);
     }
 
-    /// The lock of a key: that of its lease, else that of the plan.
+    /// The location of a key's lock: that of its lease if it has one, else that of the plan.
     pub(super) fn effective_site(&self, key: &ResourceKey) -> LockLocation {
         let leased = self.lock_index().keys.get(key).and_then(|all| {
             let lease = all.first()?;
@@ -254,7 +259,7 @@ impl LeaseTable {
         }
     }
 
-    /// The lease waits in another session than its id names: a peer would not find it there.
+    /// True if the lease waits in another session than its id names, so that a peer would not find it.
     fn has_session_changed(&self, lease: &Lease) -> bool {
         let LeaseContext { locks, gateway, .. } = &self.context;
         let session = locks.session_id_for(&lease.keys[0]);
@@ -263,8 +268,8 @@ impl LeaseTable {
 }
 
 impl LeaseIndex {
-    /// The lease that a principal was granted, or waits for, under a name. Not one that is over and that no client can
-    /// have used: a repeat gets another one.
+    /// The lease that a principal was granted, or waits for, under a name. `None` if that lease is over and no
+    /// client can have used it, so that a repeat gets another one.
     fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
         let reference = self.named.get(&(principal.clone(), key.clone()))?;
         self.leases.get(reference).filter(|lease| !lease.ended_unused()).cloned()
@@ -326,7 +331,7 @@ impl LeaseIndex {
 }
 
 impl MeanHoldTime {
-    /// An eighth of the newest, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
+    /// Gives the newest time an eighth of the weight, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
     fn add_sample(&mut self, held: Duration) {
         self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));
     }

@@ -58,7 +58,7 @@ impl<N: Network> LeaseWorker<N> {
     /// Runs on a thread of its own, which ends with the process.
     ///
     /// # Errors
-    /// The machine has no thread.
+    /// Returns an error if the machine has no thread.
     pub fn start(self) -> io::Result<()>
     where
         N: Send,
@@ -139,9 +139,10 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
     }
 }
 
-/// The lock is held by this session, and the lease may have waited for it for a day: so the check is repeated.
+/// Checks again whether the lease may be granted, now that this session holds its lock: the lease may have
+/// waited for a day.
 async fn check_grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), LeaseEndReason> {
-    // Its id names the session that holds it: peers send requests about it there.
+    // The id of the lease names the session that holds it: peers send requests about the lease to that session.
     if ZkPaths::member_name(&leases.context.gateway, session) != lease.id.lease_member_node() {
         return Err(LeaseEndReason::Lost);
     }

@@ -46,7 +46,7 @@ pub(super) struct PeerResponse {
 
 /// The time for both directions of the network and the gateway itself.
 const MARGIN: Duration = Duration::from_secs(3);
-/// Far larger than any document about leases.
+/// The most bytes of a response. It is far more than any document about leases has.
 const MAX_RESPONSE_LEN: usize = 1 << 20;
 /// How long idle connections to peers are kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -75,7 +75,7 @@ impl<N: Network> PeerClient<N> {
         reply.send(answered.unwrap_or_else(|_| Err(peer_unavailable("it did not answer in time")))).ok();
     }
 
-    /// `member`: the member node of the session that holds the lease.
+    /// Sends a request to the gateway whose session has the member node `member`.
     async fn send_request(&self, member: String, request: &PeerRequest) -> Result<PeerResponse, Refusal> {
         let no_peer = || peer_unavailable("the policy of this gateway has no `peer`");
         let local_peer = self.local_peer.as_ref().ok_or_else(no_peer)?;
@@ -155,7 +155,7 @@ impl<N: Network> PeerClient<N> {
     }
 }
 
-/// No response.
+/// The peer has given no response.
 enum PeerRequestError {
     /// The connection had ended before the request was sent.
     Stale,
@@ -192,7 +192,7 @@ fn build_request(
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Replaces the key of a request.
+/// Takes the place of the key, which a request about a lease does not have.
 const NO_KEY: &str = "-";
 
 fn peer_unavailable(why: &'static str) -> Refusal {

@@ -7,7 +7,7 @@ use fencegate_metrics::END_REASONS;
 use fencegate_process::clock::BootInstant;
 use fencegate_refusal::Refusal;
 
-/// Valid between two changes.
+/// The state of a lease between two changes.
 pub(super) struct LeaseState {
     pub(super) stage: LeaseStage,
     pub(super) ttl: Duration,
@@ -15,7 +15,7 @@ pub(super) struct LeaseState {
     pub(super) expires: BootInstant,
     /// The client was promised that no other client can hold the key until then.
     pub(super) promised: BootInstant,
-    /// Why an operator asks the client to give the lease back.
+    /// The reason for which an operator requests the client to release the lease.
     pub(super) revocation: Option<Arc<str>>,
     /// Whether its lock was granted to it.
     pub(super) was_held: bool,
@@ -76,7 +76,7 @@ impl LeaseState {
 }
 
 impl LeaseEndReason {
-    /// For programs.
+    /// The code of the reason, for programs.
     pub fn as_str(&self) -> &'static str {
         let [released, expired, gave_up, broken, lost, retired, too_old, refused] = END_REASONS;
         match self {

@@ -10,7 +10,7 @@ use super::{
 #[derive(Debug)]
 pub struct TestCase {
     pub group: CaseGroup,
-    /// One word or a few with dashes; unique.
+    /// The name: one word, or a few with dashes; unique.
     pub name: &'static str,
     /// The behaviour of a service that passes.
     pub title: &'static str,
@@ -59,13 +59,13 @@ pub enum CasePrerequisite {
     Spelled,
 }
 
-/// How a case is run.
+/// The scenario of a case.
 #[derive(Debug, Clone, Copy)]
 pub enum Scenario {
     Steps(&'static [CaseStep]),
-    /// The same, and all requests and probes are about one operation.
+    /// Steps whose requests and probes are all about one operation.
     OneOperation(&'static [CaseStep]),
-    /// Texts in the place of a token, and of a number.
+    /// Texts that are sent in the place of a token, or of a number.
     Malformed {
         token: &'static [&'static str],
         number: &'static [&'static str],
@@ -74,7 +74,7 @@ pub enum Scenario {
     Concurrent(InstanceSpread),
     /// A newer write and older ones, at the same moment.
     Overtaken(InstanceSpread),
-    /// An older write that takes long, and a newer one meanwhile.
+    /// An older write that takes long, and a newer one that is sent while it runs.
     Slow,
     /// Many writers, some of them stale.
     Writers,
@@ -113,7 +113,7 @@ impl CaseGroup {
 }
 
 impl TestCase {
-    /// Why the case does not apply; `None` if it does.
+    /// The reason for which the case does not apply; `None` if it does.
     pub(crate) fn skip_reason(&self, service: &TestedService) -> Option<String> {
         if !service.only.is_empty() && !service.only.iter().any(|name| name == self.name) {
             return Some("`--only` names other cases".to_owned());

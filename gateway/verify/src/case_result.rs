@@ -22,7 +22,7 @@ pub enum PassStrength {
     Answers,
 }
 
-/// Why a case has not passed.
+/// A case has not passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CaseError {
     Failed(String),

@@ -33,7 +33,7 @@ pub struct InstanceAddress {
     pub url: String,
     /// Host and port.
     authority: String,
-    /// Stands before every target; empty, or with a slash at its beginning and none at its end.
+    /// The path that stands before every target; empty, or with a slash at its beginning and none at its end.
     base: String,
     tls: Option<Arc<UpstreamTlsConnector>>,
 }
@@ -52,7 +52,7 @@ pub struct ServiceResponse {
     pub body: Bytes,
 }
 
-/// Why there is no answer.
+/// The request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceRequestError {
     #[error("cannot be reached: {0}")]
@@ -78,8 +78,10 @@ const MAX_RESPONSE_LEN: usize = 16 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl InstanceAddress {
+    /// Parses the URL of an instance.
+    ///
     /// # Errors
-    /// The text is not an `http` or `https` URL with a host.
+    /// Returns an error if the text is not an `http` or `https` URL with a host.
     pub fn parse(
         url: &str,
         secured: impl FnOnce() -> Arc<UpstreamTlsConnector>,
@@ -100,8 +102,10 @@ impl InstanceAddress {
         Ok(Self { url: url.to_owned(), authority, base, tls })
     }
 
+    /// Connects to the instance.
+    ///
     /// # Errors
-    /// [`ServiceRequestError::Unreachable`].
+    /// Returns [`ServiceRequestError::Unreachable`] if no connection was made.
     pub async fn open(&self) -> Result<ServiceConnection, ServiceRequestError> {
         let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
         timeout(CONNECT_TIMEOUT, self.dial())
@@ -124,11 +128,11 @@ impl InstanceAddress {
 }
 
 impl ServiceConnection {
-    /// Sends one request and closes the connection after the answer. With `until`, the second half of the body waits
-    /// for that.
+    /// Sends one request and closes the connection after the answer. With `until`, the second half of the body
+    /// is sent only after that signal.
     ///
     /// # Errors
-    /// [`ServiceRequestError`]: the request may have had an effect.
+    /// Returns a [`ServiceRequestError`] if there is no answer. The request may have had an effect all the same.
     pub async fn send(
         mut self,
         filled: &RenderedRequest,
@@ -176,7 +180,7 @@ impl Body for PausedBody {
         }
         self.first = None;
         if let Some((until, _)) = &mut self.rest {
-            // If the sender is dropped, the body goes on as well.
+            // The body also goes on if the sender of the signal is dropped.
             std::task::ready!(Pin::new(until).poll(context)).ok();
         }
         Poll::Ready(self.rest.take().map(|(_, rest)| Ok(Frame::data(rest))))

@@ -22,13 +22,13 @@ use super::{
 /// The service under test, and the facts about it so far.
 pub(crate) struct TestContext<'a> {
     pub service: &'a TestedService,
-    /// The beginning of all keys of this run.
+    /// The prefix of all keys of this run.
     run: String,
     next: Cell<u32>,
     /// How long a write takes.
     pub pace: Duration,
     pub scale: Option<EffectCalibration>,
-    /// What to look at, if the service has refused the first request.
+    /// A hint for the user, if the service has refused the first request.
     pub hint: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct TestKeys {
     pub key: String,
     /// The value of `{other}`.
     pub other: String,
-    /// In the form in which a gateway lists them.
+    /// The keys in the form in which a gateway lists them.
     listed: String,
 }
 
@@ -128,7 +128,7 @@ impl<'a> TestContext<'a> {
     /// Probes the outcome of an operation, with the fields that a guard sends.
     ///
     /// # Panics
-    /// The service has no probe. Only cases that need one call this.
+    /// Panics if the service has no probe. Only cases that need a probe call this.
     pub(crate) async fn probe_outcome(
         &self,
         operation: &str,
@@ -150,7 +150,7 @@ impl<'a> TestContext<'a> {
             .await
     }
 
-    /// Connects without sending.
+    /// Renders a request and connects to the instance, but sends nothing.
     pub(crate) async fn prepare(&self, spec: TestRequestSpec<'_>) -> PreparedTestRequest {
         let template = self.template(spec.ask);
         let operation = spec.operation.map_or_else(|| format!("op-{}", self.fresh_name()), str::to_owned);
@@ -257,7 +257,8 @@ impl PreparedTestRequest {
         }
     }
 
-    /// Sends the second half of the body after `until`. The request begins then.
+    /// Sends a request, but the second half of its body only after `until`. The request counts as begun at that
+    /// moment.
     pub(crate) async fn send_held(self, until: oneshot::Receiver<()>) -> TestRequestRecord {
         let (sender, released) = oneshot::channel();
         let (go, gate) = oneshot::channel();

@@ -10,21 +10,21 @@ use super::{
     template::{RequestTemplate, RequestTemplateValues},
 };
 
-/// Where effects can be seen.
+/// The source in which effects can be seen.
 #[derive(Debug, Clone)]
 pub enum EffectSource {
-    /// Nowhere: only the answers of the service are visible.
+    /// No source: only the answers of the service are visible.
     Answers,
-    /// In the answer to this request.
+    /// The answer to this request.
     Observe { ask: RequestTemplate, pick: EffectSelector },
-    /// In a file with a line per effect, which contains the key.
+    /// A file with a line per effect, which contains the key.
     File(PathBuf),
 }
 
 /// The part of an answer that shows effects.
 #[derive(Debug, Clone)]
 pub enum EffectSelector {
-    /// The whole answer: it changes, or it does not.
+    /// The whole answer. It shows whether there was an effect, but not how many there were.
     Whole,
     /// The value at a JSON pointer. A number changes by the same amount with each effect.
     Pointer(String),
@@ -37,7 +37,7 @@ pub enum EffectSelector {
 pub enum ObservedEffectValue {
     /// The service does not have the key yet.
     Nothing,
-    /// A level, in millionths.
+    /// A level, such as a balance, in millionths.
     Level(i128),
     Count(i128),
     Text(String),
@@ -68,15 +68,19 @@ impl EffectSource {
 }
 
 impl EffectSelector {
+    /// Counts the matches of this expression.
+    ///
     /// # Errors
-    /// The expression is malformed.
+    /// Returns an error if the expression is malformed.
     pub fn count(expression: &str) -> Result<Self, regex::Error> {
         Regex::new(&RequestTemplateValues { key: "k", other: "o", operation: "" }.fill(expression))?;
         Ok(Self::Count(expression.to_owned()))
     }
 
+    /// Reads the effects from an answer.
+    ///
     /// # Errors
-    /// The answer cannot be read in this way.
+    /// Returns an error if the answer cannot be read in this way.
     pub fn read(
         &self,
         answer: &ServiceResponse,
@@ -116,7 +120,7 @@ impl EffectSelector {
 /// The lines of a file that contain the key.
 ///
 /// # Errors
-/// The file cannot be read. A missing file has no lines.
+/// Returns an error if the file cannot be read. A missing file has no lines.
 pub(crate) fn count_lines(file: &PathBuf, key: &str) -> Result<ObservedEffectValue, String> {
     match fs::read_to_string(file) {
         Ok(text) => {
@@ -140,7 +144,8 @@ fn parse_level(text: &str) -> Option<ObservedEffectValue> {
 }
 
 impl EffectCalibration {
-    /// Learned from readings before any effect, after one and after two; `None` if the two effects differ.
+    /// Learns the change by one effect from the readings before any effect, after one and after two. `None` if
+    /// the two effects differ.
     pub fn learn(
         before: &ObservedEffectValue,
         one: &ObservedEffectValue,

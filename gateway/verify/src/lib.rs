@@ -40,7 +40,7 @@ use self::{
     token_headers::{SyntheticTokenHeaders, epoch},
 };
 
-/// Why nothing could be verified.
+/// Nothing could be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyServiceError {
     #[error("{url} {why}")]
@@ -82,7 +82,7 @@ impl TestKeyAlphabet {
 /// Runs all cases that apply. `on_result` gets each result as soon as it is known.
 ///
 /// # Errors
-/// [`VerifyServiceError`] if there was no service to test.
+/// Returns a [`VerifyServiceError`] if there was no service to test.
 pub fn verify(
     service: &TestedService,
     names: TestKeyAlphabet,
@@ -116,8 +116,8 @@ pub fn verify(
     })
 }
 
-/// What to look at where the service has refused the first request, which has a good token for a key of its own. Every case
-/// is undecided then, for the same reason.
+/// The hint for a user whose service has refused the first request, although that has a good token for a key of
+/// its own. Every case is undecided then, for the same reason.
 fn refusal_hint(came: &ServiceRequestOutcome, fencing_key: &str) -> Option<String> {
     let ServiceRequestOutcome::Refused(status, said) = came else { return None };
     let look = match status {
@@ -180,7 +180,8 @@ async fn measure_service<'a>(
 mod tests {
     use super::*;
 
-    /// A service that refuses a good request is not said to compare badly: the report names what to look at.
+    /// If a service refuses a good request, the report hints at the cause, and does not claim that the service
+    /// compares badly.
     #[test]
     fn first_refusal_is_explained() {
         let refused =

@@ -7,7 +7,8 @@ use super::{
     token_headers::{ComparedHeaderKind, SyntheticToken},
 };
 
-/// `shots` are all writes of one key, beginning with the first.
+/// Checks that a service that compares tokens could have given these answers. `shots` are all writes of one key,
+/// beginning with the first.
 pub(crate) fn check_linearizable(
     shots: &[TestRequestRecord],
     form: ComparedHeaderKind,
@@ -124,7 +125,8 @@ mod tests {
         matches!(check_linearizable(shots, form), Err(CaseError::Failed(_)))
     }
 
-    /// An older token that is accepted after a newer one fails; beside it, it may have come first.
+    /// An older token that is accepted after a newer one fails; one that overlaps with the newer one may have
+    /// come first.
     #[test]
     fn older_after_newer_fails_unless_concurrent() {
         for form in [ComparedHeaderKind::Token, ComparedHeaderKind::Number] {

@@ -25,7 +25,7 @@ pub struct CaseReport {
 pub struct VerifyReport {
     pub entries: Vec<CaseReport>,
     pub took: Duration,
-    /// What to look at first, if the service has refused the first request, which was a good one.
+    /// A hint for the user, if the service has refused the first request, which was a good one.
     pub hint: Option<String>,
 }
 

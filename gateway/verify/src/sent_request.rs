@@ -15,11 +15,11 @@ pub struct TestRequestRecord {
     pub sent: String,
     /// The token, if the request has one in the form of a gateway.
     pub mint: Option<SyntheticToken>,
-    /// The moment from which the service could act on it.
+    /// The moment from which the service could act on the request.
     pub began: Instant,
     pub ended: Instant,
     pub came: ServiceRequestOutcome,
-    /// The answer has `Fencing-Outcome`, which only gateways write.
+    /// Whether the answer has `Fencing-Outcome`, which only gateways write.
     pub passed_a_gateway: bool,
 }
 

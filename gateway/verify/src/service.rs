@@ -41,7 +41,8 @@ pub struct TestedService {
     pub only: Vec<String>,
 }
 
-/// How a guard probes the service for the outcome of an operation, and the meaning of the answers.
+/// The probe with which a guard queries the service for the outcome of an operation, and the meaning of its
+/// answers.
 #[derive(Debug, Clone)]
 pub struct OutcomeProbeTemplate {
     /// A GET, with the placeholder `{operation}` in it.
@@ -62,20 +63,20 @@ pub enum SharedModeSupport {
 /// Whether the service refuses requests that come after `Fencing-Not-After`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadlineSupport {
-    /// Not known. No request has the field.
+    /// Not known, so no request has the field.
     Unclaimed,
-    /// It claims to. Every request has the field, as a gateway writes it.
+    /// The service claims to refuse them, so every request has the field, as a gateway writes it.
     Enforced,
 }
 
-/// How many keys a request may have.
+/// The number of keys that a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeysPerRequest {
     One,
     Several,
 }
 
-/// How field names reach the service.
+/// The form in which field names reach the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderNameForm {
     Spelled,

@@ -47,9 +47,9 @@ pub enum TestedInstance {
 /// The expected result of a request or a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedResult {
-    /// It is accepted. The case is about the requests after it.
+    /// The request is accepted. It only prepares the requests that the case is about.
     Ready,
-    /// It is accepted and has one effect.
+    /// The request is accepted and has one effect.
     Accepted,
     /// 412, `Fencing-Refusal: stale`, and no effect.
     Stale,
@@ -62,9 +62,9 @@ pub enum ExpectedResult {
     SameTenure,
     /// Stale, or the former answer without a second effect.
     NotAgain,
-    /// The answer to a probe: it was done.
+    /// The probe answers that the operation was done.
     Done,
-    /// The answer to a probe: it was not done.
+    /// The probe answers that the operation was not done.
     NotDone,
 }
 

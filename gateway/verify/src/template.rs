@@ -58,10 +58,10 @@ impl RequestTemplateValues<'_> {
 }
 
 impl RequestTemplate {
-    /// `line`: method and target. `fields`: each `name: value`.
+    /// A template of a request. `line`: method and target. `fields`: each `name: value`.
     ///
     /// # Errors
-    /// Such a request cannot be sent.
+    /// Returns an error if such a request cannot be sent.
     pub fn new(line: &str, fields: &[String], body: &str) -> Result<Self, ParseRequestTemplateError> {
         let no_line = || ParseRequestTemplateError::Line(line.to_owned());
         let [method, target] = *line.split_ascii_whitespace().collect::<Vec<_>>() else {
@@ -83,8 +83,11 @@ impl RequestTemplate {
         Ok(Self { method, target: target.to_owned(), fields, body: body.to_owned() })
     }
 
+    /// Checks that the request names a key.
+    ///
     /// # Errors
-    /// No placeholder names the key, so every request would concern the same resource.
+    /// Returns an error if no placeholder names the key, because every request would concern the same resource
+    /// then.
     pub fn with_key(self) -> Result<Self, ParseRequestTemplateError> {
         if self.mentions(KEY) { Ok(self) } else { Err(ParseRequestTemplateError::NoKey(self.to_string())) }
     }

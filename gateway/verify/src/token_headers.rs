@@ -33,7 +33,7 @@ pub struct SyntheticToken {
 /// Another spelling of a field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderNameSpelling {
-    /// `fencing_token`. CGI, WSGI and the like make the same variable of it.
+    /// `fencing_token`. CGI and WSGI make the same variable of it as of `fencing-token`.
     Underscore,
     /// `fencing.token`
     Dot,
@@ -57,7 +57,7 @@ pub enum SyntheticDeadline {
 pub enum SyntheticTokenHeaders {
     /// Token and number, as a gateway writes them.
     Whole(SyntheticToken),
-    /// The same, with this deadline.
+    /// Token and number, as a gateway writes them, with this deadline.
     Until(SyntheticToken, SyntheticDeadline),
     /// Neither field.
     Absent,
@@ -227,7 +227,7 @@ mod tests {
         assert!(epoch(1).with_sequence(8) > epoch(1).with_dispatch(9));
     }
 
-    /// The field that the service compares decides which field is spoiled.
+    /// The malformed field is the one that the service compares.
     #[test]
     fn compared_field_decides_spoiled_field() {
         for (form, name) in

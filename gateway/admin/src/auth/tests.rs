@@ -36,8 +36,8 @@ fn admin_auth() -> AdminAuth {
     AdminAuth::new(&admin).expect("no token is asked for")
 }
 
-/// The `Host` of an admin request must be an IP address, `localhost` or a configured name: others can be rebound to
-/// us.
+/// The `Host` of an admin request must be an IP address, `localhost` or a configured name: any other name can be
+/// rebound to an address of this machine.
 #[test]
 fn foreign_host_names_are_refused() {
     for (host, meant) in [
@@ -97,7 +97,7 @@ fn audit_action_masks_names_in_path() {
         ("/api/v1/operations/abc/resolve", "operations.*.resolve"),
         ("/api/v1/keys/account/7", "keys.*.*"),
         ("/locks/account%2F7/break", "locks.*.break"),
-        // A path without a handler is logged as well.
+        // A path without a handler is logged, too.
         ("/api/v1/locks/account%2F7", "locks.*"),
         ("/api/v1/locks/account/7/break", "locks.*.*.break"),
         ("/locks/account%2F7/", "locks.*"),
@@ -116,7 +116,7 @@ async fn failing_handler() -> StatusCode {
     panic!("on purpose")
 }
 
-/// A request whose handler ends with an error leaves an audit line as well.
+/// A request whose handler ends with an error leaves an audit line, too.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_request_is_audited() {
     let lines = CapturedLog::default();

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::EffectiveConfig;
 
-/// Sets every field but [`LIST`] and [`UNIX`].
+/// A policy that sets every field except those of [`LIST`] and [`UNIX`].
 const COMPLETE: &str = include_str!("../../../../policies/tests/complete.yaml");
 const UNIX: &str = include_str!("../../../../policies/tests/unix.yaml");
 const MINIMAL: &str = include_str!("../../../../policies/examples/minimal.yaml");
-/// Keys of items of a list need its length, or are of all of them.
+/// A fence with keys of list items, which need the length of the list or are of all items.
 const LIST: &str = r#"fence: {keys: ["sku/{body:/items/0/sku}", "tag/{body:/tags/*}"], only: 1}"#;
 
 /// The names of all fields of a document.
@@ -26,8 +26,8 @@ fn collect_fields(document: &Value, fields: &mut BTreeSet<String>) {
     }
 }
 
-/// Missing are only the paths of files, which would tell where secrets are read from, and names of mappings whose
-/// fields stand one level higher.
+/// The dump leaves out only the paths of files, which would tell where secrets are read from, and the names of
+/// mappings whose fields are one level higher.
 #[test]
 fn dump_shows_every_field() {
     let hidden = BTreeMap::from([
@@ -48,7 +48,7 @@ fn dump_shows_every_field() {
         serde_json::to_value(EffectiveConfig::new(&plan)).expect("JSON")
     });
     let table = PolicySchema::for_gateway();
-    // What `defaults` sets stands in the routes.
+    // The values of `defaults` are in the routes, so `defaults` itself is not in the dump.
     for part in table.names(&[]).into_iter().filter(|part| !["version", "defaults"].contains(part)) {
         let mut shown = BTreeSet::new();
         for dump in &dumps {
@@ -60,7 +60,8 @@ fn dump_shows_every_field() {
     }
 }
 
-/// A route may be chosen by a field that authenticates clients, whose value is a secret.
+/// A route may be chosen by a field that authenticates clients. The value of such a field is a secret, so the
+/// dump leaves it out.
 #[test]
 fn credentials_in_conditions_are_hidden() {
     let fields = "headers: {authorization: canary, x-region: eu}";

@@ -45,7 +45,7 @@ const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 const BEARER: &str = "bearer";
 
-/// Printable ASCII without spaces, as all keys and references are.
+/// The pattern of printable ASCII without spaces, which all keys and references match.
 const VISIBLE: &str = "^[!-~]+$";
 
 impl OpenApiDocumentBuilder {
@@ -59,10 +59,10 @@ impl OpenApiDocumentBuilder {
         Self { bearer, ..self }
     }
 
-    /// An operation that is not on an admin listener.
+    /// Adds an operation that is not on an admin listener.
     ///
     /// # Panics
-    /// The method is unknown.
+    /// Panics if the method is unknown.
     pub(super) fn public_listener_operation(
         &mut self,
         method: &str,
@@ -79,7 +79,7 @@ impl OpenApiDocumentBuilder {
         self.operation(method, path, name, says, Vec::new())
     }
 
-    /// An operation that reads.
+    /// Adds an operation that reads.
     pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperationBuilder<'_> {
         self.operation(
             HttpMethod::Get,
@@ -90,7 +90,7 @@ impl OpenApiDocumentBuilder {
         )
     }
 
-    /// An operation that changes something.
+    /// Adds an operation that changes something.
     pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperationBuilder<'_> {
         let faults = vec![
             AdminErrorCode::Host,
@@ -122,7 +122,8 @@ impl OpenApiDocumentBuilder {
         }
     }
 
-    /// A reference to the schema of a type. The schema is kept, with all schemas that it needs.
+    /// A reference to the schema of a type. The schema becomes part of the document, with all schemas that it
+    /// needs.
     fn schema<T: ToSchema>(&mut self) -> Ref {
         let mut others = Vec::new();
         T::schemas(&mut others);
@@ -156,21 +157,21 @@ impl OpenApiDocumentBuilder {
 }
 
 impl OpenApiOperationBuilder<'_> {
-    /// Open to probes and guards, which have no credentials.
+    /// Marks the operation as open to probes and guards, which have no credentials.
     pub(super) fn open_to_all(mut self) -> Self {
         self.faults.retain(|word| *word != AdminErrorCode::Credentials);
         self.written = self.written.securities(Some([]));
         self
     }
 
-    /// The operation is not on the admin listener, but on this server.
+    /// Places the operation on this server instead of the admin listener.
     pub(super) fn with_operation_server(mut self, server: &str) -> Self {
         self.faults.clear();
         self.written = self.written.securities(Some([])).server(Server::new(server));
         self
     }
 
-    /// A parameter of the path.
+    /// Adds a parameter of the path.
     pub(super) fn path_param(self, name: &str, says: &str) -> Self {
         self.path_param_like(name, VISIBLE, says)
     }
@@ -187,7 +188,7 @@ impl OpenApiOperationBuilder<'_> {
         self
     }
 
-    /// A required header field.
+    /// Adds a required header field.
     pub(super) fn header_param(self, name: &str, pattern: &str, says: &str) -> Self {
         self.header(name, pattern, says, Required::True)
     }
@@ -208,25 +209,25 @@ impl OpenApiOperationBuilder<'_> {
         self
     }
 
-    /// No credential is needed.
+    /// Marks the operation as one that needs no credential.
     pub(super) fn without_credential(mut self) -> Self {
         self.written = self.written.securities(Some([]));
         self
     }
 
-    /// The parameters of the query.
+    /// Adds the parameters of the query.
     pub(super) fn query_params<T: IntoParams>(mut self) -> Self {
         let parameters = T::into_params(|| Some(ParameterIn::Query));
         self.written = self.written.parameters(Some(parameters));
         self.malformed_input(&[AdminErrorCode::Malformed])
     }
 
-    /// The required body.
+    /// Adds the required body.
     pub(super) fn required_body<T: ToSchema>(self) -> Self {
         self.body::<T>(Required::True)
     }
 
-    /// The optional body.
+    /// Adds the optional body.
     pub(super) fn optional_body<T: ToSchema>(self) -> Self {
         self.body::<T>(Required::False)
     }
@@ -238,7 +239,8 @@ impl OpenApiOperationBuilder<'_> {
         self.malformed_input(&[AdminErrorCode::Malformed, AdminErrorCode::TooLarge])
     }
 
-    /// On other listeners any request can be malformed, so that is described once.
+    /// Adds the refusals of malformed input on an admin listener. On other listeners any request can be
+    /// malformed, so that is described once.
     fn malformed_input(self, words: &[AdminErrorCode]) -> Self {
         if self.faults.is_empty() { self } else { self.error_responses(words) }
     }
@@ -252,14 +254,14 @@ impl OpenApiOperationBuilder<'_> {
         self.add_response(status, says, |answer| answer.content(kind, content))
     }
 
-    /// An answer that has no schema of ours.
+    /// Adds an answer that has no schema in this document.
     pub(super) fn raw_response(self, status: u16, kind: &str, says: &str) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).build();
         let content = ContentBuilder::new().schema(Some(text)).build();
         self.add_response(status, says, |answer| answer.content(kind, content))
     }
 
-    /// An answer without a body.
+    /// Adds an answer without a body.
     pub(super) fn empty_response(self, status: u16, says: &str) -> Self {
         self.add_response(status, says, |answer| answer)
     }
@@ -280,7 +282,7 @@ impl OpenApiOperationBuilder<'_> {
         self
     }
 
-    /// The refusals of the request path.
+    /// Adds refusals of the request path.
     pub(super) fn refusal_responses(mut self, reasons: &[RefusalReason]) -> Self {
         self.refusals.extend(reasons);
         self
@@ -315,7 +317,7 @@ impl OpenApiOperationBuilder<'_> {
     }
 }
 
-/// The reasons of each status, each once, and their descriptions.
+/// Groups reasons and their descriptions by status, each reason once.
 fn group_by_status(
     all: impl Iterator<Item = (u16, String, &'static str)>,
 ) -> BTreeMap<u16, (Vec<String>, String)> {

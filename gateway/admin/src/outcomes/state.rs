@@ -25,14 +25,14 @@ use crate::{
     extract::ResolvedOutcome,
 };
 
-/// What the admin listener of a guard shows, and how it ends the process.
+/// The state of a guard that its admin listener shows, and the means to end the process.
 #[derive(Clone)]
 pub struct GuardAdminState {
     pub guard: Arc<Guard>,
     /// The callers that the guard rejected.
     pub rejected_callers: Arc<RejectedCallers>,
     pub process: Arc<ProcessContext>,
-    /// Ends the process in order.
+    /// Ends the process when all running work has ended.
     pub end: CancellationToken,
     pub csrf: CsrfToken,
     pub names: KeyRedaction,
@@ -106,7 +106,7 @@ impl GuardAdminState {
             token: entry.token,
             method: Some(entry.method),
             target: names.shows_targets().then_some(entry.target),
-            // The idempotency key may be the name of an order.
+            // The idempotency key may be the name of an order, so it is shown only where targets are shown.
             idempotency_key: entry.name.filter(|_| names.shows_targets()),
             admitted: Some(entry.admitted),
         };
@@ -161,7 +161,8 @@ impl GuardAdminState {
         let ReserveUnresolvedOutcome::Taken(reservation, entry) = taken else {
             return Err(unknown_operation_error(reference));
         };
-        // A response of the service concerns the past. Until then the request may arrive after it.
+        // A response of the service concerns the past: while the request may still begin, it may arrive after
+        // that response.
         let begins = !done
             && guard.may_still_run(&entry).await.map_err(|refused| store_unavailable_error(&refused))?;
         if begins && !force {
@@ -182,7 +183,7 @@ impl GuardAdminState {
     }
 }
 
-/// The closed keys, the reason and the remaining time, in one sentence.
+/// One sentence with the closed keys, the reason and the remaining time.
 pub(crate) fn quarantine_text(closed: QuarantineStatus, now: BootInstant) -> String {
     let left = closed.until.since(now);
     match closed.scope {

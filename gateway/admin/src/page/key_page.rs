@@ -36,14 +36,14 @@ struct KeyDetailPage<'a> {
     at: String,
     note: Option<&'static str>,
     opening: String,
-    /// The request in question, and its state.
+    /// The id of the request that the reader asks about; empty for none. `yours` is its state.
     asked: String,
     yours: Option<String>,
     holders: Vec<HolderRow>,
-    /// What releases the key at the latest.
+    /// The conditions that release the key at the latest.
     ends: Vec<String>,
     waiting: Vec<WaiterRow>,
-    /// How many more requests wait here than are shown.
+    /// The number of requests that wait here beyond those that are shown.
     more: usize,
     nodes: Result<Vec<LockNodeRow>, String>,
     over: Vec<FinishedRequestRow>,

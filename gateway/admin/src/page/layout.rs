@@ -103,7 +103,7 @@ pub(super) fn format_unix_seconds(seconds: u64) -> String {
     format_time(UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// The state of the process, in a word.
+/// The state of the process in one word.
 pub(super) struct ProcessStatus {
     pub(super) word: &'static str,
     pub(super) class: &'static str,
@@ -114,7 +114,7 @@ pub(super) struct ProcessStatus {
 pub(super) struct Tile {
     pub(super) value: String,
     pub(super) label: &'static str,
-    /// The meaning, where the label is not enough.
+    /// The meaning of the number, where the label is not enough.
     pub(super) means: &'static str,
     pub(super) class: &'static str,
 }
@@ -124,7 +124,7 @@ pub(super) struct CounterRow {
     pub(super) what: String,
     pub(super) means: &'static str,
     pub(super) count: u64,
-    /// When it last counted, and what.
+    /// The time of the last event that was counted, and its request.
     pub(super) last: Option<String>,
 }
 
@@ -135,12 +135,12 @@ pub(super) struct UnresolvedOperationRow {
     pub(super) link: String,
     pub(super) request: String,
     pub(super) keys: String,
-    /// Its keys, one by one.
+    /// The keys of the operation, one by one.
     pub(super) of: Vec<String>,
     pub(super) token: String,
     pub(super) named: Option<String>,
     pub(super) since: String,
     pub(super) may_run: bool,
-    /// How long the keys of the operation stay closed.
+    /// The time for which the keys of the operation stay closed.
     pub(super) closes: Option<String>,
 }

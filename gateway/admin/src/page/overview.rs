@@ -38,7 +38,7 @@ pub(super) struct OverviewPage {
     at: String,
     state: ProcessStatus,
     note: Option<&'static str>,
-    /// What is wrong beside the sessions: a process may be ready, and its requests may fail all the same.
+    /// The problems apart from the sessions: a process may be ready although its requests fail.
     troubles: Vec<RunbookIssue>,
     tiles: Vec<Tile>,
     waits: Vec<WaitingKeyRow>,
@@ -56,7 +56,7 @@ pub(super) struct OverviewPage {
     plan: EffectiveConfig,
 }
 
-/// What is wrong, and the section of the runbook about it.
+/// A problem, and the section of the runbook about it.
 #[derive(Debug, PartialEq, Eq)]
 struct RunbookIssue {
     text: String,
@@ -119,7 +119,7 @@ struct MemberRow {
     version: String,
     plan: String,
     differs: bool,
-    /// The gateway's page, if a link from here leads there.
+    /// The address of the gateway's page, if a link from this page leads there.
     page: Option<String>,
 }
 
@@ -223,7 +223,8 @@ fn troubles(counted: &MetricSnapshot, seen: &GatewayAdminState) -> Vec<RunbookIs
     found
 }
 
-/// `state`: as the metric `fencegate_upstream_endpoints` has it.
+/// The problem of an endpoint, if it has one. `state` is a value of the label of the metric
+/// `fencegate_upstream_endpoints`.
 fn endpoint_trouble(
     upstream: &str,
     is_guard: bool,
@@ -284,7 +285,7 @@ fn tiles(
     ]
 }
 
-/// Links to keys work only where keys are shown, or have a hash.
+/// The link to the page of a key. `None` if the policy shows neither keys nor hashes of them.
 fn key_link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
     names.tells_keys_apart().then(|| format!("/locks/{}", encode_path_segment(&names.display(key))))
 }
@@ -362,7 +363,7 @@ fn hot_key_rows(seen: &GatewayAdminState) -> (Vec<HotKeyRow>, String) {
     (contention.hot.into_iter().map(row).collect(), format_millis(contention.over_ms))
 }
 
-/// Families of counters, each with an optional reason label, and their meaning for an operator.
+/// Families of counters, each with a reason for the label `reason` or none, and their meaning for an operator.
 const SAFETY: [(&str, Option<RefusalReason>, &str, &str); 5] = [
     ("zk_session_expirations_total", None, "Sessions that ended unasked", "every lock under them was lost"),
     (
@@ -458,7 +459,8 @@ pub(super) async fn operation_rows(
 mod tests {
     use super::*;
 
-    /// An endpoint that fails is told on the page, a guard as a guard, and one that answers is not.
+    /// An endpoint that fails is reported on the page, as a guard if it is one. An endpoint that answers is not
+    /// reported.
     #[test]
     fn failing_endpoint_is_told() {
         let told = |is_guard, state, failures| {

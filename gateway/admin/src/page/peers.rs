@@ -3,7 +3,8 @@
 use fencegate_lock::manager::admin_query::RegisteredGateway;
 use fencegate_zookeeper::peer_endpoint::AdminPageAddress;
 
-/// The page of the gateway `name`, for a reader of the page of `ours`; `None` if a link would lead nowhere.
+/// The address of the page of the gateway `name`, for a reader of the page of `ours`; `None` if a link would
+/// lead nowhere.
 pub(super) fn peer_page_url<'m>(members: &'m [RegisteredGateway], name: &str, ours: &str) -> Option<&'m str> {
     let pages = |gateway: &str| {
         let of_gateway = members.iter().filter(move |member| member.gateway == *gateway);
@@ -18,7 +19,8 @@ pub(super) fn peer_page_url<'m>(members: &'m [RegisteredGateway], name: &str, ou
     Some(&page.url)
 }
 
-/// Any client that may write to ZooKeeper can have written this URL, so it must be a plain web address and no script.
+/// True if the URL is a plain web address. Any client that may write to ZooKeeper can have written the URL, so
+/// it could also be a script.
 fn is_http_url(url: &str) -> bool {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let host = rest.and_then(|rest| rest.strip_suffix('/')).filter(|host| !host.is_empty());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::layout::format_millis;
 use crate::history::{EVERY, MOST, Percentiles};
 
-/// What the template draws.
+/// A plot as the template draws it.
 pub(super) struct Plot {
     pub(super) title: &'static str,
     pub(super) width: u32,
@@ -30,12 +30,12 @@ const LEFT: f64 = 52.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 170.0;
 
-/// Each factor of ten has the same height.
+/// The grid lines, one for each factor of ten. All factors have the same height.
 const DECADES: [(f64, &str); 6] =
     [(0.001, "1 ms"), (0.01, "10 ms"), (0.1, "100 ms"), (1.0, "1 s"), (10.0, "10 s"), (100.0, "100 s")];
 
 impl Plot {
-    /// The newest last.
+    /// A plot of these points, the newest last.
     pub(super) fn new(title: &'static str, points: &[Option<Percentiles>]) -> Self {
         let grid =
             DECADES.map(|(seconds, label)| PlotGridLine { y: format!("{:.1}", y_position(seconds)), label });
@@ -82,7 +82,7 @@ fn polylines(points: &[Option<Percentiles>], value: impl Fn(&Percentiles) -> f64
     lines
 }
 
-/// `ago` is a number of samples.
+/// The horizontal position of a point. `ago` is its age in samples.
 #[expect(clippy::cast_precision_loss, reason = "some hundred samples")]
 fn x_position(ago: usize) -> f64 {
     let span = (MOST - 1) as f64;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::request_diff::ForwardedRequestDiff;
 
-/// The explanation of a request. A part is absent if it is not known when the request is refused.
+/// The explanation of a request. A part is absent if the request is refused before the part is known.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestExplanation {
     pub method: String,
@@ -31,7 +31,7 @@ pub struct RequestExplanation {
     pub answered: Option<u16>,
     /// `None` if no route matches the request.
     pub policy: Option<MatchedRouteConfig>,
-    /// What the spellings next to the request would give; absent unless that is asked for.
+    /// The results of the spellings next to the request; absent unless they are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variants: Option<Vec<VariantExplanation>>,
 }
@@ -48,10 +48,10 @@ impl RequestExplanation {
     }
 }
 
-/// What a request in another spelling gives.
+/// The result of a request in another spelling.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct VariantExplanation {
-    /// What is spelled differently: `leading zero of `42``.
+    /// The difference in spelling, such as `leading zero of `42``.
     pub spelling: String,
     /// The part of the request that differs: its target, a header field, or its body.
     pub written: String,
@@ -66,7 +66,7 @@ pub struct VariantExplanation {
     pub answered: Option<u16>,
 }
 
-/// What a request in another spelling gives, compared with the request that was asked about.
+/// The result of a request in another spelling, compared with the request to explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VariantOutcome {
@@ -139,9 +139,9 @@ pub struct MatchedRouteConfig {
 pub struct UpstreamExplanation {
     pub name: String,
     pub endpoints: Vec<String>,
-    /// The level: the process that compares tokens.
+    /// The level of fencing, which tells the process that compares tokens.
     pub fencing: &'static str,
-    /// How long the next holder waits after a holder that ended without releasing the lock.
+    /// The time for which the next holder waits after a holder that ended without releasing the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
 }
@@ -150,7 +150,7 @@ pub struct UpstreamExplanation {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LockExplanation {
     pub keys: Vec<ExplainedKey>,
-    /// The layout of its nodes, if other programs use the same queue.
+    /// The layout of the lock's nodes, if other programs use the same queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<&'static str>,
     /// The number of permits; absent if one request, or any number of readers, can hold the key.
@@ -189,7 +189,7 @@ pub struct ExplainedKey {
     pub path: String,
 }
 
-/// How long a key is kept after its request.
+/// The time for which a key is kept after its request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum HoldExplanation {
@@ -230,7 +230,7 @@ impl RefusalExplanation {
         }
     }
 
-    /// The HTTP library answers before any step receives the request.
+    /// The refusal of a request that the HTTP library answers before any step receives it.
     pub(super) fn for_unreadable_request(status: StatusCode, why: &dyn std::error::Error) -> Self {
         let outcome = DispatchOutcome::NotDispatched.as_str();
         Self { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }

@@ -1,5 +1,5 @@
-//! Explains how a request would be handled, without sending it: runs it through the deciding steps of the gateway,
-//! with nothing after them. Requests that are spelled next to it are compared with it.
+//! Explains how a request would be handled, without sending it: runs the request through the deciding steps of
+//! the gateway, with nothing after them. Requests that are spelled next to it are compared with it.
 
 mod explanation;
 mod render;
@@ -71,10 +71,10 @@ pub use self::{
     sample::{ParseSampleRequestError, SampleRequest, default_host},
 };
 
-/// Explains how the request would be handled. No side effects: nothing is connected to, nothing is written.
+/// Explains how the request would be handled. It has no side effects: it connects to nothing and writes nothing.
 ///
 /// # Errors
-/// The machine has no resources for a runtime.
+/// Returns an error if the machine has no resources for a runtime.
 pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<RequestExplanation> {
     let base = RequestExplanation {
         method: sample.method.clone(),
@@ -87,7 +87,7 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
     };
     let fields = request.headers().clone();
     let kind = gateway.serving.listener.tls.as_ref().and_then(|tls| tls.client_name);
-    // A name that is not of the form of its kind is none, as in a certificate.
+    // A name that does not have the form of its kind is ignored, as it is in a certificate.
     let client_name = kind.zip(sample.client_name.as_deref());
     let peer = unconnected_peer(client_name.and_then(|(kind, name)| ClientName::new(kind, name)));
     let tokens = sample.access_token(&gateway.serving.jwt);
@@ -117,10 +117,11 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
     })
 }
 
-/// As [`explain`], and what the spellings next to the request would give, which a service may take for the same resource.
+/// Explains the request as [`explain`] does, and also the spellings next to it, which a service may take for the
+/// same resource.
 ///
 /// # Errors
-/// The machine has no resources for a runtime.
+/// Returns an error if the machine has no resources for a runtime.
 pub fn explain_with_variants(
     gateway: &GatewayPlan,
     sample: &SampleRequest,
@@ -135,7 +136,7 @@ pub fn explain_with_variants(
     Ok(RequestExplanation { variants, ..asked })
 }
 
-/// Stands in the place of the acting steps: keeps the request in its state at that point.
+/// Takes the place of the steps that act, and keeps the request as it reaches them.
 #[derive(Clone, Default)]
 struct RecordingHandler(Rc<RefCell<Option<KeyedRequest>>>);
 
@@ -146,11 +147,11 @@ impl Handler<KeyedRequest> for RecordingHandler {
     }
 }
 
-/// How far a request came.
+/// The state of a request at the end of the deciding steps.
 struct DryRunResult {
     answer: Result<Reply, Refusal>,
     context: Rc<RequestContext>,
-    /// `None` if a step before the acting ones has answered.
+    /// `None` if a deciding step has answered, so that the request does not reach the steps that act.
     keyed: Option<KeyedRequest>,
     sources: Vec<SourceValue>,
 }
@@ -197,7 +198,8 @@ fn dry_run_request(
     Ok(DryRunResult { answer, context, keyed, sources: values.take() })
 }
 
-/// The caller of an explanation has no connection. With a name, the client has shown a certificate.
+/// The connection of the sample's client, which does not exist. If there is a name, the client has presented a
+/// certificate.
 fn unconnected_peer(client_name: Option<ClientName>) -> ConnectionInfo {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = ConnectionInfo::new(local, local);
@@ -260,7 +262,8 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
     })
 }
 
-/// By the plan, a fence that caches no key forwards nothing.
+/// Whether the request may be forwarded to the gateway that holds the key. By the plan, a fence that caches no
+/// key forwards nothing, so that is not checked here.
 fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRule) -> bool {
     let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == LockMode::Exclusive);
     // A request whose body would be streamed counts as complete here, too.

@@ -81,7 +81,7 @@ impl Display for RequestExplanation {
     }
 }
 
-/// `path.id | int: "042" is "42"`. Control characters are escaped.
+/// The text of a value: `path.id | int: "042" is "42"`. Control characters are escaped.
 struct SourceValueText<'v>(&'v SourceValue);
 
 impl Display for SourceValueText<'_> {
@@ -138,7 +138,7 @@ fn write_variants(f: &mut Formatter<'_>, variants: &[VariantExplanation]) -> fmt
 const OUTSIDE_LOCK: &str = "`another key` and `unfenced` are right only if the service takes the spelling for another resource; \
 else write a filter in the key, such as `int`, `uuid` or `match('[a-z0-9-]{1,40}')`, or a route for the path";
 
-/// As many fields on a line as fit, each with its value in force. A field without a value is left out.
+/// As many fields on a line as fit, each with its value. A field without a value is left out.
 impl Display for MatchedRouteConfig {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         const WIDTH: usize = 100;

@@ -20,7 +20,7 @@ pub struct ForwardedRequestDiff {
 }
 
 impl ForwardedRequestDiff {
-    /// `given`: the fields as the client sent them.
+    /// Compares the request with `given`, the fields as the client sent them.
     pub(super) fn new(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();
         stamp_placeholder_token(gateway, &keyed, &mut fields);
@@ -60,7 +60,7 @@ fn mask_volatile_fields(fields: &mut HeaderMap) {
 fn stamp_placeholder_token(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: &mut HeaderMap) {
     let Some(fenced) = &keyed.fenced else { return };
     let upstream = gateway.serving.upstream(keyed.upstream);
-    // An epoch that is unlikely to occur in another field.
+    // The epoch is unlikely to occur in another field, so the fields with the token can be found by it.
     let token = FencingToken::new(1_234_567_890_123, 0, 1).expect("a number that a token may have");
     forward::write_claim_headers(fields, token, &fenced.keys, fenced.mode, upstream);
     let text = token.to_string();

@@ -44,10 +44,11 @@ pub enum ParseSampleRequestError {
 }
 
 impl SampleRequest {
-    /// `line`: method and target; without a method it is GET. `host`: the host that the client requests.
+    /// A sample of a request. `line`: method and target; without a method it is GET. `host`: the host that the
+    /// client requests.
     ///
     /// # Errors
-    /// There is not exactly one target, or a field is one that no client could send.
+    /// Returns an error if there is not exactly one target, or if a field is one that no client could send.
     pub fn new(
         line: &str,
         host: &str,
@@ -78,16 +79,17 @@ impl SampleRequest {
         Ok(Self { method, target, fields: headers, body, client_name: None, claims: None })
     }
 
-    /// The client has shown a certificate with this name in it.
+    /// The sample of a client that has presented a certificate with this name in it.
     #[must_use]
     pub fn with_client_name(self, name: Option<&str>) -> Self {
         Self { client_name: name.map(Arc::from), ..self }
     }
 
-    /// The client has sent a bearer token with these claims, a JSON object, and the gateway has verified it.
+    /// The sample of a client that has sent a bearer token with these claims, a JSON object, which the gateway
+    /// has verified.
     ///
     /// # Errors
-    /// The text is no such object.
+    /// Returns an error if the text is no JSON object.
     pub fn with_claims(self, claims: Option<&str>) -> Result<Self, ParseSampleRequestError> {
         let is_object = |text: &&str| serde_json::from_str::<Map<String, Value>>(text).is_ok();
         if let Some(bad) = claims.filter(|text| !is_object(text)) {
@@ -96,8 +98,8 @@ impl SampleRequest {
         Ok(Self { claims: claims.map(Arc::from), ..self })
     }
 
-    /// The token of the request: that of the sample, or a real one in its fields, if the keys of its issuer are in a file.
-    /// Nothing is fetched.
+    /// The token of the request: the sample's claims, or else a real token in the fields, which is verified if
+    /// the keys of its issuer are in a file. Nothing is fetched.
     pub(super) fn access_token(&self, jwt: &JwtSettings) -> TokenVerificationMode {
         let Some(claims) = &self.claims else {
             // A file that cannot be used is reported by `check --online`.

@@ -7,10 +7,10 @@ use fencegate_policies::{file, schema::PolicySchema};
 
 use super::{RequestExplanation, SampleRequest, explain};
 
-/// Sets every field but [`LIST`].
+/// A policy that sets every field but [`LIST`].
 const COMPLETE: &str = include_str!("../../../../policies/tests/complete.yaml");
 const MINIMAL: &str = include_str!("../../../../policies/examples/minimal.yaml");
-/// Keys of items of a list need its length, or are of all of them.
+/// A fence with keys of list items, which need the length of the list or are of all items.
 const LIST: &str = r#"fence: {keys: ["sku/{body:/items/0/sku}", "tag/{body:/tags/*}"], only: 1}"#;
 
 fn explain_request(policy: &str, line: &str, body: &'static str) -> RequestExplanation {
@@ -22,7 +22,8 @@ fn explain_request(policy: &str, line: &str, body: &'static str) -> RequestExpla
     explain(&plan, &sample.expect("a request")).expect("a runtime")
 }
 
-/// Missing are only the paths of files, and `match` and `fields` stand before names in the JSON.
+/// An explanation shows every field but the paths of files, and `match` and `fields`, which stand before names
+/// in the JSON.
 #[test]
 fn explanation_shows_every_route_and_upstream_field() {
     // No route of the file leads to the upstream with a delay.
@@ -71,8 +72,8 @@ fn collect_names(document: &serde_json::Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The identity of a sample client is checked by the rules of its route, and stands in keys and in the fields for the
-/// service, in the place of what the client has written there.
+/// The identity of a sample's client is checked by the rules of its route. It takes the place of the values that
+/// the client has written itself, in keys and in the fields for the service.
 #[test]
 fn identity_of_sample_is_explained() {
     let plan = file::load(COMPLETE).plan.expect("a sound policy");

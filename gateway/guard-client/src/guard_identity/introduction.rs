@@ -28,7 +28,7 @@ impl EndpointIdentityVerifier for UpstreamGuardRegistry {
         upstream.fencing == FencingLevel::Guard
     }
 
-    /// Before any request is sent on a connection, the guard announces its identity.
+    /// Requests the guard's announcement before any other request is sent on the connection.
     fn check_identity<'a>(
         &'a self,
         pooled: &'a mut PooledConnection,
@@ -38,7 +38,8 @@ impl EndpointIdentityVerifier for UpstreamGuardRegistry {
         Box::pin(async move {
             let asking = self.begin_check(upstream);
             let announced = fetch_announcement(pooled).await.inspect_err(|unmet| {
-                // A guard that has just ended is not distrusted.
+                // Only an answer that is no announcement is logged. A guard that has just ended is unreachable,
+                // and not distrusted.
                 if let IdentityCheckError::UnknownProcess(why) = unmet {
                     let endpoint = pooled.endpoint();
                     error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
@@ -98,7 +99,8 @@ async fn fetch_announcement(
         false => IdentityCheckError::Io(io::Error::other(failed.why)),
     })?;
     if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
-        // The guard cannot reach its store, so it cannot identify it. Nothing is sent there meanwhile.
+        // The guard cannot reach its store, so it cannot announce the store. Nothing is sent to this guard until
+        // it can.
         return Err(IdentityCheckError::Io(io::Error::other("it cannot say who it is: 503")));
     }
     if answer.status() != StatusCode::OK {

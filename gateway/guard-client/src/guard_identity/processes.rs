@@ -1,9 +1,9 @@
 //! Records which process of a guard answers to one name at one address. Two processes that do so at the same time are
 //! two guards, even if each of them remembers the tokens that it has received.
 //!
-//! The id of a process is never used again. So a process that answers again after another one answered in its place
-//! has run all the time. A process has also overlapped with the former one if it is older than the former one's
-//! silence.
+//! The id of a process is never used again. So a process that answers again after another one answered in its
+//! place has run all the time. A process has also overlapped with the former one if it began before the last
+//! answer of the former one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -38,7 +38,7 @@ impl GuardProcessIdentity {
     }
 }
 
-/// By endpoint and address, regardless of the upstream.
+/// The processes that have answered, by endpoint and address, regardless of the upstream.
 #[derive(Debug, Default)]
 pub(super) struct DuplicateGuardDetector {
     behind: HashMap<AddressKey, GuardProcessHistory>,
@@ -48,7 +48,8 @@ pub(super) struct DuplicateGuardDetector {
     left: usize,
 }
 
-/// A proxy at one address may route each name to another guard.
+/// The name of an endpoint, and the socket. Both are needed, because a proxy at one address may route each name
+/// to another guard.
 type AddressKey = (Arc<str>, ConnectTarget);
 
 fn address_key(address: &ResolvedEndpoint) -> AddressKey {
@@ -65,7 +66,8 @@ struct GuardProcessHistory {
     before: VecDeque<(Arc<str>, u64)>,
 }
 
-/// Bounds the memory for a guard that restarts all the time.
+/// The most replaced processes that are kept for an address. Bounds the memory for a guard that restarts all the
+/// time.
 const MAX_REPLACED: usize = 1000;
 
 /// An address to which no name resolves any more is forgotten after so long without an answer.
@@ -99,8 +101,10 @@ impl DuplicateGuardDetector {
         IdentityCheckSequence(self.turns)
     }
 
+    /// Records the announcement of a process at an address.
+    ///
     /// # Errors
-    /// Another process answers there as well, or has replaced this one.
+    /// Returns an error if another process answers at the address, too, or has replaced this one.
     pub(super) fn record_announcement(
         &mut self,
         address: &ResolvedEndpoint,
@@ -150,7 +154,7 @@ impl DuplicateGuardDetector {
         self.left = self.behind.len();
     }
 
-    /// The process has answered a request.
+    /// Records that the process has answered a request.
     pub(super) fn record_answer(&mut self, address: &ResolvedEndpoint, instance: &Arc<str>, at: BootInstant) {
         let last = self.behind.get_mut(&address_key(address)).and_then(|state| state.last.as_mut());
         if let Some((process, last_answer)) = last
@@ -160,7 +164,7 @@ impl DuplicateGuardDetector {
         }
     }
 
-    /// No other process has replaced this one.
+    /// Whether no other process has replaced this one.
     pub(super) fn is_current(&self, address: &ResolvedEndpoint, instance: &Arc<str>) -> bool {
         self.behind.get(&address_key(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
     }
@@ -181,7 +185,7 @@ impl GuardProcessHistory {
     fn overlaps(&self, process: &GuardProcessIdentity, timing: IdentityResponseTiming) -> bool {
         let (Some((last, at)), Some(up)) = (&self.last, timing.up) else { return false };
         let silent = timing.at.since(*at);
-        // Two clocks do not run at exactly the same rate.
+        // Two clocks do not run at exactly the same rate, so a thousandth is tolerated.
         last.store != process.store && up > silent + silent / 1000
     }
 }
@@ -297,7 +301,8 @@ mod tests {
         assert_eq!(place.announce("b", "two", Some(50)), Err(GuardProcessConflictError::Several));
     }
 
-    /// An address without requests is forgotten after `RETENTION`; an address that is led to stays, however silent.
+    /// An address without requests is forgotten after `RETENTION`; an address to which requests are still sent
+    /// stays, however long it is silent.
     #[test]
     fn unused_addresses_are_forgotten_after_retention() {
         let mut processes = DuplicateGuardDetector::default();

@@ -29,7 +29,7 @@ use super::processes::{
     IdentityResponseTiming,
 };
 
-/// Shared by all workers.
+/// The guards that this gateway has met. Shared by all workers.
 #[derive(Debug)]
 pub struct UpstreamGuardRegistry {
     state: Mutex<UpstreamGuardRegistryState>,
@@ -54,7 +54,7 @@ struct UpstreamGuardRegistryState {
 #[derive(Debug)]
 struct GuardAtAddress {
     address: Arc<ResolvedEndpoint>,
-    /// `None` where no guard was found the last time.
+    /// The guard that answered at the last check; `None` if no guard did.
     guard: Option<GuardProcessIdentity>,
     /// The number of the last entry about this address.
     note: u64,
@@ -201,8 +201,8 @@ impl UpstreamGuardRegistry {
         let process = GuardProcessIdentity::from_announcement(announced);
         let instance = process.instance.clone();
         let trusted = self.evaluate(upstream, address, announced, process, check, at);
-        // Of two announcements that differ one may be out of date. This is reported once the identity of both guards
-        // was requested again.
+        // If two announcements differ, one of them may be out of date. So a split is reported only after the
+        // identity of both guards was requested again.
         if let Err(error) = &trusted
             && !matches!(error, GuardIdentityError::Replaced | GuardIdentityError::Split)
         {
@@ -294,8 +294,8 @@ impl UpstreamGuardRegistry {
         display::join_display(state.announcements(upstream).map(one))
     }
 
-    /// Forgets endpoints that are not among these: a guard that was removed from the policy must not contradict the
-    /// remaining guards.
+    /// Forgets the endpoints that these upstreams do not have: a guard that was removed from the policy must not
+    /// contradict the remaining guards.
     pub fn retain(&self, upstreams: &[Upstream]) {
         let mut state = self.lock();
         for (name, met) in &mut state.met {
@@ -311,8 +311,8 @@ impl UpstreamGuardRegistry {
         IdentityCheckStartSeq(self.lock().notes)
     }
 
-    /// Records that no guard answers there. If a guard has announced itself since the attempt began, its announcement
-    /// still counts.
+    /// Records that no guard answers at the address. If a guard has announced itself since the attempt began,
+    /// its announcement still counts.
     pub(crate) fn record_no_guard(
         &self,
         upstream: &Upstream,
@@ -353,7 +353,7 @@ impl UpstreamGuardRegistry {
         self.lock().met.values_mut().flatten().for_each(|place| place.since -= by);
     }
 
-    /// A process of a guard has admitted a token of this epoch.
+    /// Records that a process of a guard has admitted a token of this epoch.
     pub fn record_admitted(
         &self,
         upstream: &Upstream,
@@ -373,8 +373,8 @@ impl UpstreamGuardRegistry {
         }
     }
 
-    /// An intermediary was detected although the policy has `direct: true`. From now on a refusal does not prove that
-    /// the guard has not received the request before.
+    /// Records that an intermediary was detected although the policy has `direct: true`. From now on a refusal
+    /// does not prove that the guard has not received the request before.
     pub fn record_intermediary(&self, upstream: &Upstream) {
         let mut state = self.lock();
         if upstream.direct && !state.relayed.contains(&upstream.name) {

@@ -15,10 +15,10 @@ use fencegate_process::randomness::{Guid, Randomness};
 
 use crate::postgres::{KeyRow, OpenExecution};
 
-/// The file, open, so that no guard has it.
+/// The file of the store, open here, so that no guard can open it.
 pub(super) struct MigrationSourceFile {
     redb: RedbStore,
-    /// All single values; without watermarks and operations.
+    /// The single values of the store, without watermarks and operations.
     pub(super) remembered: RecoveredState,
     /// Whole watermarks from a build of format 1.
     inline: HashMap<ResourceKey, KeyWatermarks>,
@@ -34,7 +34,7 @@ pub(super) struct InitialQuarantine {
     pub(super) left: Duration,
 }
 
-/// Keys or operations at once.
+/// The most keys or operations in one batch.
 const BATCH: usize = 1000;
 
 impl MigrationSourceFile {
@@ -98,8 +98,8 @@ impl MigrationSourceFile {
         doubts.map(unended).collect()
     }
 
-    /// The next keys after `last` that may be at work; empty after the last one. Their token is not known, so they
-    /// get one that no gateway ever has.
+    /// The next keys after `last` that may be at work; empty after the last one. The tokens of their executions
+    /// are not known, so they get a token that no gateway ever has.
     pub(super) fn active_executions_after(
         &self,
         last: Option<&ResourceKey>,

@@ -23,16 +23,16 @@ pub struct InFlightDispatch {
     pub(super) _in_hand: OwnedNameHandle,
 }
 
-/// The result of a check.
+/// The result of one check of a claim.
 pub enum AdmitReply {
-    /// The dispatch is in flight. `since`: the moment before the request to the database, from which its permission
-    /// is measured.
+    /// The dispatch is in flight. `since`: the moment before the request to the database, from which the
+    /// permission to send is measured.
     Running {
         dispatch: InFlightDispatch,
         since: BootInstant,
     },
-    /// Another dispatch is in the way. Check again when notified. `doubt`: set if only doubts are in the way; how
-    /// long the last one lasts.
+    /// Another dispatch blocks this one. Check again when notified. `doubt`: if only doubts block it, the
+    /// remaining time of the last one.
     Wait {
         told: ChangeFuture,
         doubt: Option<Duration>,
@@ -42,7 +42,7 @@ pub enum AdmitReply {
     NotHeld,
 }
 
-/// Returns when something may have changed.
+/// A future that resolves when the state of the key or operation may have changed.
 pub type ChangeFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl fmt::Debug for AdmitReply {

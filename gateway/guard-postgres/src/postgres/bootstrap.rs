@@ -14,11 +14,13 @@ use super::{
     migrate,
 };
 
-/// The server would cut longer names, and the connections of two instances could have one name.
+/// The longest name of an instance. The server would cut longer names, and the connections of two instances
+/// could have one name.
 const LONGEST_NAME: usize = 36;
 
-/// Whether another guard uses the store. A further guard adds no danger: a failover may have left one server, which
-/// has no standby for a while, and guards that start again are needed then.
+/// Whether another guard uses the store. If one does, the standby is not checked: after a failover the remaining
+/// server has no standby for a while, guards that start again are needed then, and a further guard adds no
+/// danger.
 async fn has_other_guards(
     connection: &PostgresConnection,
     place: &PostgresConfig,
@@ -32,7 +34,8 @@ impl PostgresStore {
     /// Creates schema, tables and functions, with a floor up to which no token will be admitted.
     ///
     /// # Errors
-    /// There is a store already. A store is never replaced silently, because that would forget every watermark.
+    /// Returns an error if there is a store already. A store is never replaced silently, because that would
+    /// forget every watermark.
     pub async fn init(
         place: &PostgresConfig,
         identity: &StoreIdentity,
@@ -44,7 +47,7 @@ impl PostgresStore {
     /// The identity of the store. Changes nothing, and no guard joins.
     ///
     /// # Errors
-    /// There is no store, or one that this build must not use.
+    /// Returns an error if there is no store, or one that this build must not use.
     pub async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
         migrate::read_identity(place).await
     }
@@ -53,7 +56,7 @@ impl PostgresStore {
     /// its tasks are spawned there. `name`: a name that no other process ever has.
     ///
     /// # Errors
-    /// There is no store, or one that this build must not use.
+    /// Returns an error if there is no store, or one that this build must not use.
     pub async fn open(
         place: &PostgresConfig,
         terms: GuardTimeLimits,

@@ -62,11 +62,11 @@ pub const SCHEMA: &str = "fencegate";
 /// A host that does not answer within this time is skipped for the next one.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// A connection on which nothing arrives for this long is probed, so that one whose server has vanished is given up
-/// before other guards declare this one dead.
+/// A connection on which nothing arrives for this long is probed, so that a connection whose server has vanished
+/// is given up before other guards declare this guard dead.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The interval of the probes.
+/// The interval of the probes of an idle connection.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// After this many probes without an answer the connection is over.
@@ -77,7 +77,7 @@ impl PostgresConfig {
     /// the server's certificate. The text of a config never shows the password.
     ///
     /// # Errors
-    /// The URL is malformed, or asks for TLS although `tls` is `None`.
+    /// Returns an error if the URL is malformed, or asks for TLS although `tls` is `None`.
     pub fn parse(
         url: &str,
         tls: Option<Arc<rustls::ClientConfig>>,

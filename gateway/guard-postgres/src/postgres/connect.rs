@@ -44,7 +44,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// After this time a reply counts as lost. It is shorter than a lease.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The server gives a statement up before this side does, so that its result still arrives.
+/// The settings of a session. With these time limits the server gives up a statement before this process does,
+/// so that its result still arrives.
 const SETTINGS: &str = "
     SET default_transaction_isolation = 'read committed';
     SET statement_timeout = 1500;
@@ -72,7 +73,8 @@ impl PostgresConnectionPurpose {
         }
     }
 
-    /// Short enough for the server, which cuts at 63 bytes.
+    /// The name of the connection at the server. It is short enough for the server, which cuts names at 63
+    /// bytes.
     pub(super) fn application_name(self, instance: &str) -> String {
         let instance: String = instance.chars().take(36).collect();
         format!("fencegate {} {instance}", self.as_str())
@@ -101,8 +103,9 @@ impl PostgresConnection {
         let mut config = place.config.clone();
         config.application_name(purpose.application_name(instance));
         if purpose != PostgresConnectionPurpose::Setup {
-            // The kernel gives a statement up at the same time as this side, also after the end of the process. A
-            // server that creates tables may read nothing for longer.
+            // The kernel gives up a statement at the same time as this process, also after the end of the
+            // process. A connection for the setup has no such limit, because a server that creates tables may
+            // read nothing for longer.
             config.tcp_user_timeout(ANSWER);
         }
         let warned = Arc::<AtomicBool>::default();
@@ -149,8 +152,9 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// Checks that a standby has each commit before it is acknowledged, if the config names several hosts: one of
-    /// them takes over from another. With one host, standbys cannot be told from other followers.
+    /// Checks that a standby has each commit before it is acknowledged, if the config names several hosts,
+    /// because one of them takes over from another. With one host nothing is checked: standbys cannot be told
+    /// from other followers.
     pub(super) async fn check_replication(
         &self,
         place: &PostgresConfig,
@@ -180,8 +184,9 @@ impl PostgresConnection {
     /// ready again, which is after the commit.
     ///
     /// # Errors
-    /// Unless the server reports that it failed, it is not known whether the statement was committed. The connection
-    /// cannot be used any more then.
+    /// Returns an error if the server has refused the statement, or if no reply came in time. Unless the server
+    /// has refused it, it is not known whether the statement was committed, and the connection cannot be used
+    /// any more.
     pub(super) async fn query_one(
         &self,
         query: &(impl ToStatement + ?Sized),
@@ -200,7 +205,8 @@ impl PostgresConnection {
         Ok(row)
     }
 
-    /// Whether the server has warned since the last call: a reported commit may be missing at the standby.
+    /// Whether the server has warned since the last call of this function, so that a reported commit may be
+    /// missing at the standby.
     pub(super) fn take_replication_warning(&self) -> bool {
         self.warned.swap(false, Ordering::SeqCst)
     }
@@ -219,12 +225,12 @@ impl PostgresConnection {
     }
 }
 
-/// Why a statement has no reply.
+/// The error of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StatementError {
-    /// It may have been committed, or still be.
+    /// The statement may have been committed, or may be committed later.
     Lost(String),
-    /// It was not committed: the code and the text of the server.
+    /// The statement was not committed. The server has reported this code and text.
     Refused { code: String, why: String },
 }
 

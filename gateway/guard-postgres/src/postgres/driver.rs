@@ -68,7 +68,7 @@ pub(super) async fn run(instance: Arc<PostgresStoreInner>) {
             }
             Err(StatementError::Lost(error)) => {
                 tracing::warn!(error = %error, "guard.store_answer_lost");
-                // It may have been too much to be answered in time.
+                // The batch may have been too large to be answered in time.
                 room.lower_batch_limit(batch.len());
                 instance
                     .requests
@@ -118,7 +118,7 @@ impl StatementBatchSize {
         self.0 = (sent / 2).max(1);
     }
 
-    /// Grows by an eighth. Only a reply to a full batch shows that there may be more.
+    /// Grows by an eighth. Only a reply to a full batch shows that a larger one may succeed.
     fn grow(&mut self, sent: usize) {
         if sent >= self.0 {
             self.0 = (self.0 + self.0 / 8 + 1).min(MOST_AT_ONCE);
@@ -126,7 +126,8 @@ impl StatementBatchSize {
     }
 }
 
-/// A refused batch goes in front of all other requests. An end that was refused alone lets the others go first.
+/// Puts a refused batch in front of all other requests. If it is nothing but the end of one dispatch, it goes
+/// behind the others, which may succeed.
 fn requeue(instance: &PostgresStoreInner, mut batch: Vec<PendingDbRequest>) {
     let alone = batch.len() == 1;
     match batch.pop_if(|last| alone && last.is_end()) {
@@ -135,8 +136,8 @@ fn requeue(instance: &PostgresStoreInner, mut batch: Vec<PendingDbRequest>) {
     }
 }
 
-/// Sends each request of a batch by itself, because one of them has made the batch fail. Returns a temporary refusal,
-/// before which all unanswered requests are put back.
+/// Sends each request of a batch by itself, because one of them has made the batch fail. If a refusal is
+/// temporary, it is returned, and all unanswered requests are queued again.
 async fn ask_one_by_one(
     instance: &PostgresStoreInner,
     open: &DecisionConnection,
@@ -202,8 +203,9 @@ fn notify_waiters(instance: &PostgresStoreInner, item: &DbRequest, operation: Op
     operation.iter().for_each(|operation| instance.notifiers.wake_waiters(operation));
 }
 
-/// Ends the dispatches that the database has in the name of this guard and that this guard has no handle of: after a
-/// rollback, dispatches that had ended. Later requests on this connection are registered later.
+/// Ends the dispatches that the database has in the name of this guard and that this guard has no handle of.
+/// After a rollback of the database these are dispatches that had ended. Requests on this connection are sent
+/// only after this, so their dispatches are not affected.
 async fn end_unowned_dispatches(
     instance: &PostgresStoreInner,
     connection: &PostgresConnection,

@@ -1,9 +1,10 @@
-//! Keeps the rows of unseen doubts ahead of the store's time.
+//! Keeps the rows of unseen doubts ahead of the store's time. A doubt is unseen while its endpoint still has to
+//! be seen running.
 //!
-//! Each of these doubts has its rows in the database, as every doubt has, with a time at which it is over. This guard
-//! moves that time ahead before each of its heartbeats, so the rows outlast what is left to be seen. It changes no
-//! other rows: a doubt that an operator or another guard has ended stays ended. Without this guard the rows end by
-//! the store's time alone.
+//! Each unseen doubt has its rows in the database, as every doubt has, with a time at which it is over. This
+//! guard moves that time ahead before each of its heartbeats, so the rows last longer than the time for which
+//! the endpoint still has to be seen running. It changes no other rows: a doubt that an operator or another
+//! guard has ended stays ended. If this guard ends, the rows end by the store's time alone.
 
 use std::{
     collections::HashSet,
@@ -27,10 +28,10 @@ use super::{
     request::DbRequest,
 };
 
-/// Moves the ends of these rows ahead, and returns the ones that still exist. Rows that are locked are about to be
-/// changed by the statement that holds the lock, so they are left for the next heartbeat: waiting for them could be a
-/// deadlock. The names of all existing rows are read without a lock. A row without an end is one whose end a failover
-/// has lost, or whose end is on its way.
+/// Moves the ends of the rows of unseen doubts ahead, and returns the rows that still exist. Rows that are
+/// locked are about to be changed by the statement that holds the lock, so they are left for the next heartbeat:
+/// waiting for them could be a deadlock. The names of all existing rows are read without a lock. A row without
+/// an end is one whose end a failover has lost, or whose end is on its way.
 const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigint[]) AS u (id, remains)),
     there AS (
         SELECT DISTINCT w.id FROM $$.at_work w JOIN unseen u ON u.id = w.id WHERE w.instance = $1),
@@ -43,16 +44,17 @@ const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigi
     SELECT coalesce(array_agg(id), '{}') FROM there";
 
 impl PostgresStore {
-    /// Probes the endpoints from now on: see [`PostgresStore::watch_doubt`].
+    /// Lets the endpoints be probed from now on: see [`PostgresStore::watch_doubt`].
     pub fn start_probing(&self, watch: LivenessProbeConfig) {
         // Only the first call counts, because a process has one guard.
         drop(self.instance.unseen.set(Mutex::new(InDoubtUptimeTracker::new(watch))));
     }
 
     /// Keeps the dispatch in doubt until its endpoint was seen running for `longest` from `since` on. Without
-    /// [`PostgresStore::start_probing`] it ends by the store's time. The database is updated in the background.
+    /// [`PostgresStore::start_probing`] the doubt ends by the store's time. The database is updated in the
+    /// background.
     ///
-    /// `target`: where it was sent, if known.
+    /// `target`: the endpoint or address to which the dispatch was sent, if known.
     pub fn watch_doubt(
         &self,
         dispatch: &InFlightDispatch,
@@ -91,40 +93,41 @@ impl PostgresStore {
         self.instance.probed_doubts().is_some_and(|mut unseen| unseen.record_silent(target))
     }
 
-    /// Where this guard has sent the dispatch of this token, if it is in doubt and that is known.
+    /// The target to which this guard has sent the dispatch of this token. `None` if the dispatch is not in
+    /// doubt, or if the target is not known.
     pub fn dispatch_target(&self, keys: &[ResourceKey], token: FencingToken) -> Option<DispatchTarget> {
         self.instance.probed_doubts()?.dispatch_target(keys, token)
     }
 
-    /// The number of this guard's executions in doubt whose time stands still, because their endpoint does not
-    /// answer.
+    /// The number of this guard's executions in doubt whose remaining time does not get shorter, because their
+    /// endpoint does not answer.
     pub fn silent_doubt_count(&self) -> usize {
         self.instance.probed_doubts().map(|unseen| unseen.silent_doubt_count()).unwrap_or_default()
     }
 
-    /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is no dispatch of
-    /// this guard with a probed endpoint.
+    /// The target of the dispatch of this name, and whether its endpoint is silent. `None` if it is no dispatch
+    /// of this guard with a probed endpoint.
     pub(super) fn find_probed_doubt(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         self.instance.probed_doubts()?.find(name)
     }
 }
 
 impl PostgresStoreInner {
-    /// `None` if the endpoints are not probed.
+    /// The unseen doubts of this guard; `None` if the endpoints are not probed.
     fn probed_doubts(&self) -> Option<MutexGuard<'_, InDoubtUptimeTracker>> {
         Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Moves the ends of the unseen doubts ahead of what is left of them, by as much as a guard without heartbeats
-    /// lives on. Call it before each heartbeat, and send no heartbeat if it fails: otherwise the guard would keep the
-    /// lease while its rows run out. Doubts whose rows are gone were resolved by an operator or a probe, and are
-    /// forgotten.
+    /// Moves the end of each unseen doubt ahead of its remaining time, by the time after which a guard without
+    /// heartbeats is declared dead. Call this before each heartbeat, and send no heartbeat if it fails:
+    /// otherwise the guard would keep the lease while its rows run out. Doubts whose rows are gone were resolved
+    /// by an operator or a probe, and are forgotten.
     ///
     /// # Errors
-    /// It is not known whether anything was moved.
+    /// Returns an error if it is not known whether any end was moved.
     ///
     /// # Cancellation
-    /// The same as for an error.
+    /// If the future is dropped, it is not known whether any end was moved.
     pub(super) async fn extend_doubts(&self, connection: &PostgresConnection) -> Result<(), StatementError> {
         let left = self
             .probed_doubts()

@@ -1,8 +1,9 @@
-//! Why the database gave no reply.
+//! The error of a request to the database.
 
 use super::membership::GuardMembershipLostError;
 
-/// Nothing may be sent. A possible registration is ended in the background.
+/// The database gave no usable reply, so nothing may be sent. If it may have registered a dispatch, that
+/// registration is ended in the background.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PostgresError {
     #[error("the database cannot be asked: {0}")]

@@ -1,4 +1,5 @@
-//! The background work of a guard with a shared store: renews its lease, listens, forgets, and leaves in order.
+//! The background work of a guard with a shared store: renews its lease, listens for changes, forgets old keys
+//! and operations, and shuts down cleanly.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -18,7 +19,8 @@ use super::{
 /// The interval at which the lease is renewed and the store's time moved.
 pub const BEAT: Duration = Duration::from_millis(500);
 
-/// The length of a lease, from the moment at which its renewal was requested. After it a guard sends nothing.
+/// The length of a lease, from the moment at which its renewal was requested. After its end a guard sends
+/// nothing.
 const LEASE: Duration = Duration::from_secs(3);
 
 /// Other guards declare a guard dead when this much of the store's time has passed since its last renewal.
@@ -27,13 +29,13 @@ pub(super) const DEAD: Duration = Duration::from_secs(4);
 /// The interval at which old keys and operations are searched.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Keys or operations in one transaction.
+/// The most keys or operations in one transaction.
 const MOST_AT_ONCE: i32 = 1000;
 
 /// The most keys that are kept. Beyond that the least recently used ones are evicted early.
 const MOST_KEYS: usize = 1_000_000;
 
-/// How long a leaving guard waits until the database has everything.
+/// The longest time for which a guard that shuts down waits until the database has all its requests.
 const LEAVE: Duration = Duration::from_secs(3);
 
 /// The reply to a heartbeat, from `sql/tend.sql`.
@@ -62,7 +64,7 @@ impl PostgresStore {
     /// that did not renew. [`PostgresStore::run_background`] calls this in time.
     ///
     /// # Errors
-    /// The lease was not renewed.
+    /// Returns an error if the lease was not renewed.
     pub async fn send_heartbeat(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
         if let Some(lost) = instance.membership_error() {
@@ -73,7 +75,8 @@ impl PostgresStore {
             Some(connection) => connection,
             None => {
                 let connection = instance.connect_for_heartbeat().await?;
-                // What the database has lost is disowned on the connection that decides, even if there is no request.
+                // The connection for decisions has to be opened, even if there is no request: when it is,
+                // dispatches whose ends the database has lost are ended.
                 instance.requests.enqueue_detached(DbRequest::Nothing);
                 connection
             }
@@ -129,7 +132,7 @@ impl PostgresStore {
     /// Evicts old keys and forgets old operations, a batch at a time. So a dispatch waits for one batch at most.
     ///
     /// # Errors
-    /// A part may be left for the next sweep.
+    /// Returns an error if a query has failed. The rest is left for the next sweep.
     pub async fn sweep(&self, most_keys: usize) -> Result<SweepStats, PostgresError> {
         let instance = &*self.instance;
         let now = instance.clock.now();
@@ -160,17 +163,20 @@ impl PostgresStore {
         Ok(swept)
     }
 
-    /// Call this after the last exchange: dispatches in flight are now in doubt, and everything else is released.
+    /// Ends the membership in the store. Call this after the last exchange: dispatches in flight are now in
+    /// doubt, and everything else is released.
     ///
     /// # Errors
-    /// The database was not updated, so the other guards declare this one dead some seconds later.
+    /// Returns an error if the database was not updated. The other guards declare this one dead some seconds
+    /// later.
     pub async fn shut_down_cleanly(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
         instance.requests.close();
         if timeout(LEAVE, instance.requests.wait_idle()).await.is_err() {
             tracing::warn!("guard.store_leave: not everything could be said");
         }
-        // The database counts the length of an execution alone.
+        // The database adds the longest execution by itself, but not the time in which an execution may still
+        // begin.
         let slack = millis(
             instance.clock_samples().max_unwritten_clock_time(instance.clock.now())
                 + instance.terms.begun_within,
@@ -229,8 +235,8 @@ impl PostgresStoreInner {
         };
     }
 
-    /// Wakes waiting requests when a dispatch ends at another guard. If a notice is lost, they look again by
-    /// themselves.
+    /// Wakes waiting requests when a dispatch ends at another guard. If a notice is lost, the requests check
+    /// again after a time limit.
     async fn listen_for_changes(&self) {
         loop {
             match PostgresConnection::open(&self.place, PostgresConnectionPurpose::Notifications, &self.name)

@@ -26,7 +26,7 @@ pub enum DbSchemaContent {
     Nothing,
     /// A copy that is no store yet.
     Copy(ImportMarker),
-    /// A store, with the copy that it was made of, if any.
+    /// A store, and the record of the copy that it was made of, if any.
     Store(Option<ImportMarker>),
 }
 
@@ -40,8 +40,11 @@ const FINISH: &str = "WITH made AS (
     SELECT count(*) FROM made";
 
 impl ImportLock {
+    /// Takes the lock of the schema.
+    ///
     /// # Errors
-    /// The database is not fit for a store, or another process makes one there at this moment.
+    /// Returns an error if the database is not fit for a store, or if another process makes one there at this
+    /// moment.
     pub async fn open(place: &PostgresConfig) -> Result<Self, UnusableDatabaseError> {
         let connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "migrate").await?;
         connection.check_replication(place).await?;
@@ -54,8 +57,10 @@ impl ImportLock {
         Err(intake.schema_error("another command makes a store there, or moves one there, at this moment"))
     }
 
+    /// Reads the content of the schema.
+    ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the schema cannot be read.
     pub async fn content(&self) -> Result<DbSchemaContent, UnusableDatabaseError> {
         let client = self.connection.client();
         let copy = read_record(client, &self.place).await?;
@@ -69,7 +74,7 @@ impl ImportLock {
     /// Checks whether a copy could be made: creates the tables, and rolls them back.
     ///
     /// # Errors
-    /// They cannot be made.
+    /// Returns an error if the tables cannot be made.
     pub async fn dry_run(&mut self) -> Result<(), UnusableDatabaseError> {
         let Self { connection, place } = self;
         let transaction =
@@ -82,7 +87,7 @@ impl ImportLock {
     /// is no store yet.
     ///
     /// # Errors
-    /// There is no copy, or one that is no store.
+    /// Returns an error if there is no copy, or if the copy may not be durable. It is no store in both cases.
     pub async fn copy<E: From<UnusableDatabaseError>>(
         &mut self,
         handed: ImportHeader,
@@ -106,7 +111,8 @@ impl ImportLock {
     /// Makes the copy of this name the store.
     ///
     /// # Errors
-    /// If the copy exists, it is not known whether it is the store now.
+    /// Returns an error if the copy is missing, or if the database gave no reply. Without a reply it is not
+    /// known whether the copy is the store now.
     pub(crate) async fn activate_copy(&self, id: &str) -> Result<(), UnusableDatabaseError> {
         let query = FINISH.replace("$$", &self.place.schema);
         let finished = self.connection.query_one(&query, &[&id]).await;
@@ -120,7 +126,7 @@ impl ImportLock {
     /// Releases the lock at once. Without this the next command could begin only when the server has noticed the end
     /// of the session, which takes a moment.
     pub async fn close(self) {
-        // If it fails, the next command waits for that moment.
+        // If this fails, the next command waits until the server has noticed the end of the session.
         self.connection.query_one(UNLOCK, &[&&*self.place.schema]).await.ok();
     }
 
@@ -133,7 +139,7 @@ impl ImportLock {
     }
 }
 
-/// Schema and tables, empty.
+/// Creates the schema and its tables, or empties the tables of an earlier copy.
 async fn create_tables(
     transaction: &tokio_postgres::Transaction<'_>,
     place: &PostgresConfig,

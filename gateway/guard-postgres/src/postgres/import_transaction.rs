@@ -26,7 +26,7 @@ use super::{
 pub struct ImportHeader {
     /// Names the move.
     pub id: String,
-    /// Where the store was before, for display only.
+    /// The former location of the store, for display only.
     pub from: String,
     pub identity: StoreIdentity,
     pub floor: u64,
@@ -78,7 +78,8 @@ struct ImportedRowCounts {
     highest: i64,
 }
 
-/// The name of that row. Running guards have names of digits, so it cannot be confused with one.
+/// The name of the row that stands for the guard that had the store before. Running guards have names of digits,
+/// so none of them has this name.
 const BEFORE: &str = "before the move";
 
 impl<'i> ImportTransaction<'i> {
@@ -101,8 +102,10 @@ impl<'i> ImportTransaction<'i> {
         Ok(copying)
     }
 
+    /// Writes the rows of some keys.
+    ///
     /// # Errors
-    /// The rows cannot be written. The same is true of the methods below.
+    /// Returns an error if the rows cannot be written, as the other methods that write rows do.
     pub(crate) async fn insert_keys(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
         let tokens = |of: fn(&KeyRow) -> Option<TokenWatermark>| -> Vec<Option<String>> {

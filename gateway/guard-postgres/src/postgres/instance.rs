@@ -54,7 +54,7 @@ pub(super) struct PostgresStoreInner {
     pub(super) place: PostgresConfig,
     pub(super) identity: StoreIdentity,
     pub(super) terms: GuardTimeLimits,
-    /// The id of its row.
+    /// The id of the instance's row.
     pub(super) id: i32,
     /// The name of the process.
     pub(super) name: String,
@@ -82,10 +82,10 @@ pub(super) struct GuardInstanceRow {
     pub(super) name: String,
 }
 
-/// The progress that the database has acknowledged. If it has less later, it was rolled back.
+/// The progress that the database has acknowledged. If the database has less later, it was rolled back.
 #[derive(Debug, Default)]
 pub(super) struct DatabaseRollbackBaseline {
-    /// Number of statements of this instance.
+    /// The number of statements of this instance that the database has executed.
     pub(super) acts: AtomicI64,
     /// The largest epoch that any guard has announced, as far as it was reported to this one.
     known: AtomicU64,
@@ -124,7 +124,8 @@ impl PostgresStore {
         self.instance.status().clone()
     }
 
-    /// The lease of this guard. Bytes may leave only while it holds, beside the permission of their dispatch.
+    /// The lease of this guard. Bytes may be sent upstream only while the lease is valid, and only with the
+    /// permission of their dispatch.
     pub fn membership(&self) -> GuardMembershipLease {
         self.instance.membership.clone()
     }
@@ -140,7 +141,8 @@ impl PostgresStore {
         DispatchName(self.instance.new_guid())
     }
 
-    /// Now, in whole seconds of the store's time, and never behind it: no time measured from here ends too early.
+    /// The present time in whole seconds of the store's time. It is never behind that time, so a span that is
+    /// measured from it never ends too early.
     pub fn store_time(&self) -> u64 {
         let now = self.instance.clock.now();
         u64::try_from(self.instance.clock_samples().latest_possible_time(now) / 1000).unwrap_or_default()
@@ -213,7 +215,7 @@ impl PostgresStoreInner {
         }
     }
 
-    /// The membership in the store is lost for good, and the lease with it.
+    /// Records that the membership in the store is lost for good, and ends the lease.
     pub(super) fn mark_lost(&self, error: GuardMembershipLostError) -> PostgresError {
         self.membership.end_membership();
         self.lost.send_if_modified(|lost| {

@@ -12,8 +12,10 @@ const FREE: &str = "NOT EXISTS (SELECT FROM $$.held h JOIN $$.instance n ON n.id
     WHERE h.operation = o.id)";
 
 impl PostgresStore {
+    /// The entry of an operation.
+    ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the entry cannot be read.
     pub async fn operation(&self, id: &OperationId) -> Result<Option<OperationJournalEntry>, PostgresError> {
         let query = "SELECT id, entry, body FROM $$.operation WHERE id = $1";
         let rows = self.instance.query_rows(query, &[&id.as_bytes().as_slice()]).await?;
@@ -23,7 +25,7 @@ impl PostgresStore {
     /// Operations with an unknown outcome that are not reserved.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Returns an error if they cannot be read.
     pub async fn unresolved_operations(
         &self,
         most: usize,
@@ -35,10 +37,10 @@ impl PostgresStore {
         rows.iter().map(parse_row).collect()
     }
 
-    /// The number of those, `most` at most.
+    /// The number of operations with an unknown outcome that are not reserved, at most `most`.
     ///
     /// # Errors
-    /// They cannot be counted.
+    /// Returns an error if they cannot be counted.
     pub async fn count_unknown(&self, most: usize) -> Result<usize, PostgresError> {
         let query = format!(
             "SELECT count(*) FROM (SELECT FROM $$.operation o WHERE ends IS NULL AND {FREE} LIMIT $1) AS open"
@@ -51,7 +53,7 @@ impl PostgresStore {
     /// The operation with this reference.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the operation cannot be read.
     pub async fn find_by_reference(
         &self,
         reference: &str,

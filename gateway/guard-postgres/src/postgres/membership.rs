@@ -14,14 +14,14 @@ use fencegate_process::clock::BootInstant;
 /// The state of the store at the last heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// A key without a watermark admits no token up to here.
+    /// A key without a watermark admits no token up to this epoch.
     pub floor: u64,
     pub era: u64,
     /// Whole seconds of the store's time.
     pub time: u64,
     pub closed: Option<StoreQuarantine>,
     pub journal: JournalSize,
-    /// Other living instances.
+    /// The number of other living instances.
     pub others: usize,
     /// Dispatches in flight, of all instances.
     pub in_flight: usize,
@@ -32,7 +32,7 @@ pub struct StoreStatus {
     pub longest_execution: Duration,
 }
 
-/// Every key is closed.
+/// The quarantine of a store, in which every key is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreQuarantine {
     pub until: BootInstant,
@@ -43,7 +43,7 @@ pub struct StoreQuarantine {
 #[derive(Debug, Clone, Default)]
 pub struct GuardMembershipLease(Arc<AtomicU64>);
 
-/// Why this process has lost its membership in the store.
+/// This process has lost its membership in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GuardMembershipLostError {
     #[error("the other guards of the store have taken this one for dead: it did not renew its lease in time")]
@@ -70,7 +70,7 @@ impl GuardMembershipLease {
         now < self.membership_expiry()
     }
 
-    /// Moves the end forward only, because renewals may arrive out of order.
+    /// Moves the end of the lease, forward only, because renewals may arrive out of order.
     pub(super) fn extend_membership(&self, until: BootInstant) {
         self.0.fetch_max(until.as_nanos(), Ordering::SeqCst);
     }

@@ -23,11 +23,11 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 /// Takes the lock for changes of the format, so that two processes change it one after the other.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('fencegate migrates ' || $1, 0))";
 
-/// Takes the same lock for a whole session, if it is free.
+/// Takes the lock for changes of the format for a whole session, if it is free.
 pub(super) const LOCK_IF_FREE: &str =
     "SELECT pg_try_advisory_lock(hashtextextended('fencegate migrates ' || $1, 0))";
 
-/// Releases that lock.
+/// Releases the lock that `LOCK_IF_FREE` has taken.
 pub(super) const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('fencegate migrates ' || $1, 0))";
 
 /// Creates schema, tables and functions, with a floor up to which no token will be admitted.
@@ -113,7 +113,7 @@ async fn missing_store_error(
     Ok(read_record(client, place).await?.map_or(missing, |copied| copied.into_unfinished_import_error(place)))
 }
 
-/// Does all steps above this format, in the transaction that the caller has begun.
+/// Does all steps after the format `from`, in the transaction that the caller has begun.
 pub(super) async fn upgrade(
     client: &Client,
     place: &PostgresConfig,
@@ -149,12 +149,12 @@ pub(super) async fn find_store(
     }))
 }
 
-/// A copy, which may or may not be the store of the schema yet.
+/// The record of a copy, which may or may not be the store of the schema yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportMarker {
     /// Names the move.
     pub id: String,
-    /// Where the store was before, for display only.
+    /// The former location of the store, for display only.
     pub from: String,
     /// The name of the store.
     pub store: String,

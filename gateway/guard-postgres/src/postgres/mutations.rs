@@ -26,11 +26,13 @@ use super::{
 };
 
 impl PostgresStore {
-    /// The first check: compares and raises. If nothing is in the way, it registers in the same transaction, with the
-    /// entry of the operation.
+    /// The first check of a dispatch compares its token with the watermarks, and raises them. If no other
+    /// dispatch is in the way, it registers the dispatch in the same transaction, with the entry of the
+    /// operation.
     ///
     /// # Errors
-    /// The dispatch must not be sent. A possible registration is ended in the background.
+    /// Returns an error if the dispatch must not be sent. If the database may have registered it, the
+    /// registration is ended in the background.
     ///
     /// # Cancellation
     /// Dropping the future has the same effect as an error.
@@ -43,10 +45,10 @@ impl PostgresStore {
         self.request_admission(AdmitKind::Claim, claim, name, operation).await
     }
 
-    /// A later check after a wait, under the same name.
+    /// A later check of a dispatch that has waited, under the same name.
     ///
     /// # Errors
-    /// As [`PostgresStore::admit`].
+    /// Returns an error as [`PostgresStore::admit`] does.
     pub async fn check_and_register(
         &self,
         claim: &PresentedDispatch,
@@ -59,7 +61,7 @@ impl PostgresStore {
     /// Raises watermarks and registers the dispatch even if its token is stale.
     ///
     /// # Errors
-    /// As [`PostgresStore::admit`].
+    /// Returns an error as [`PostgresStore::admit`] does.
     pub async fn admit_unchecked(
         &self,
         claim: &PresentedDispatch,
@@ -127,7 +129,8 @@ impl PostgresStore {
     /// same transaction releases the operation lock.
     ///
     /// # Errors
-    /// It is not known to be written. The database is updated again in the background.
+    /// Returns an error if it is not known whether the outcome was written. The request is sent again in the
+    /// background.
     pub async fn end_dispatch_with_outcome(
         &self,
         dispatch: &InFlightDispatch,
@@ -143,7 +146,8 @@ impl PostgresStore {
     /// Acquires the lock of an operation, if it is free.
     ///
     /// # Errors
-    /// The lock was not acquired, or is released in the background.
+    /// Returns an error if the lock is not known to be acquired. If it was acquired, it is released in the
+    /// background.
     pub async fn reserve(&self, id: OperationId) -> Result<OperationLockReply, PostgresError> {
         let notifier = self.instance.notifiers.subscribe(&id.to_string());
         let lock = OperationLockHolder::new(id, self.instance.new_guid(), &self.instance.names);
@@ -160,7 +164,8 @@ impl PostgresStore {
     /// Changes the entry of an operation, under its lock.
     ///
     /// # Errors
-    /// It is not known to be written. The database is updated again in the background.
+    /// Returns an error if it is not known whether the entry was written. The request is sent again in the
+    /// background.
     pub async fn update_entry(
         &self,
         held: &PostgresOperationLock,
@@ -177,10 +182,11 @@ impl PostgresStore {
         }
     }
 
-    /// Ends a doubt: no execution under this token goes on any more. False if there was no such doubt.
+    /// Ends a doubt, because no execution under this token is running any more. False if there was no such
+    /// doubt.
     ///
     /// # Errors
-    /// It is not known to be written.
+    /// Returns an error if it is not known whether the doubt has ended.
     pub async fn resolve_doubt(
         &self,
         keys: &[ResourceKey],
@@ -190,7 +196,8 @@ impl PostgresStore {
         Ok(answer == DbReply::Done)
     }
 
-    /// Sends a request, and waits no longer than a dispatch could still be sent: a client waits for it.
+    /// Sends a request, and waits for its reply no longer than `send_within`: a client waits, and after that
+    /// time a dispatch could not be sent any more.
     async fn send_and_wait(&self, item: DbRequest) -> Result<DbReply, PostgresError> {
         if let Some(lost) = self.instance.membership_error() {
             return Err(PostgresError::Lost(lost));

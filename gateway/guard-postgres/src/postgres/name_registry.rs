@@ -1,8 +1,8 @@
 //! The dispatches and operation locks that this guard still has handles of.
 //!
-//! A database that was rolled back may have rows again whose removal was lost. Their owner lives, so no other guard
-//! ends them. So the owner gives the database its list with each new connection, and the rows that are not on it get
-//! an end.
+//! A database that was rolled back may have rows again whose removal was lost. Their owner lives, so no other
+//! guard ends them. So the owner gives the database the list of its names with each new connection, and the rows
+//! whose names are not on the list get an end.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,8 @@ pub(super) struct OwnedNameHandle {
 }
 
 impl OwnedRowRegistry {
-    /// Call this before the name is sent to the database, so that no row is ever without a listed name.
+    /// Registers a name, and returns a handle of it. Call this before the name is sent to the database, so that
+    /// no row is ever without a listed name.
     pub(super) fn register_row_name(self: &Arc<Self>, name: Guid) -> OwnedNameHandle {
         *self.lock_handle_counts().entry(name).or_default() += 1;
         OwnedNameHandle { name, names: self.clone() }

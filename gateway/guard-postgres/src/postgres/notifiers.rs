@@ -13,7 +13,8 @@ use tokio::{
 
 use super::admit_reply::ChangeFuture;
 
-/// Several keys share a notifier, so a request may be woken for nothing and check once more.
+/// The notifiers of keys and operations. Several keys share a notifier, so a request may be woken for nothing
+/// and check once more.
 #[derive(Debug)]
 pub(super) struct KeyNotifiers(Vec<Arc<Notify>>);
 
@@ -27,7 +28,8 @@ impl KeyNotifiers {
         Self((0..BELLS).map(|_| Arc::default()).collect())
     }
 
-    /// Subscribe before the check, so that no change is missed between check and wait.
+    /// A future that resolves at the next change. Subscribe before the check, so that no change is missed
+    /// between check and wait.
     pub(super) fn subscribe(&self, name: &str) -> OwnedNotified {
         self.0[notifier_index(name)].clone().notified_owned()
     }

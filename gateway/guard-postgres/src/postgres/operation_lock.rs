@@ -13,7 +13,8 @@ use super::{
 /// The right to decide over an operation, valid for all guards of the store. It is released when it is dropped.
 pub struct PostgresOperationLock {
     pub(super) id: OperationLockHolder,
-    /// The queue for its release.
+    /// The queue of requests through which the lock is released; `None` if a statement of the caller releases
+    /// it.
     releaser: Option<Arc<dyn OperationLockReleaser>>,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct OperationLockHolder {
 /// The reply to a request for the lock.
 pub enum OperationLockReply {
     Acquired(PostgresOperationLock),
-    /// Try again when notified.
+    /// Another request holds the lock. Try again when notified.
     Held(ChangeFuture),
 }
 
@@ -63,7 +64,7 @@ impl PostgresOperationLock {
         self.id.id
     }
 
-    /// The caller's next statement releases the lock.
+    /// Gives up the lock without a release of its own, because the caller's next statement releases it.
     pub(super) fn into_id(mut self) -> OperationLockHolder {
         drop(mem::take(&mut self.releaser));
         self.id.clone()

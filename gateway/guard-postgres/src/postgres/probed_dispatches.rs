@@ -25,7 +25,7 @@ pub(super) struct InDoubtUptimeTracker {
 #[derive(Debug)]
 struct InDoubtUptimeEntry {
     dispatch: InFlightDispatch,
-    /// Where it was sent, if known.
+    /// The target to which the dispatch was sent, if known.
     place: Option<DispatchTarget>,
     unseen: RequiredTargetUptime,
 }
@@ -35,7 +35,7 @@ impl InDoubtUptimeTracker {
         Self { watch, answers: EndpointLivenessTracker::default(), doubts: HashMap::new() }
     }
 
-    /// The dispatch has to be seen running for `left` from `since` on.
+    /// Adds a dispatch whose endpoint has to be seen running for `left` from `since` on.
     pub(super) fn add(
         &mut self,
         dispatch: &InFlightDispatch,
@@ -43,7 +43,7 @@ impl InDoubtUptimeTracker {
         left: Duration,
         since: BootInstant,
     ) {
-        // An endpoint that the policy no longer has is never probed.
+        // An endpoint that the policy no longer has is never probed, so all endpoints are probed in its place.
         let known = target.clone().filter(|target| self.watch.endpoints.contains(&target.endpoint));
         let places = match known {
             Some(target) => vec![target],
@@ -93,12 +93,12 @@ impl InDoubtUptimeTracker {
         self.answers.record_missed(target)
     }
 
-    /// The number of doubts whose time stands still.
+    /// The number of doubts whose remaining time does not get shorter, because an endpoint does not answer.
     pub(super) fn silent_doubt_count(&self) -> usize {
         self.doubts.values().filter(|doubt| self.is_stalled(doubt)).count()
     }
 
-    /// Where the dispatch of this token was sent, if that is known.
+    /// The target to which the dispatch of this token was sent, if known.
     pub(super) fn dispatch_target(
         &self,
         keys: &[ResourceKey],
@@ -110,13 +110,14 @@ impl InDoubtUptimeTracker {
         self.doubts.values().find(is_it)?.place.clone()
     }
 
-    /// Where the dispatch of this name was sent, and whether its time stands still. `None` if it is not one of these.
+    /// The target of the dispatch of this name, and whether its endpoint is silent. `None` if it is not one of
+    /// these dispatches.
     pub(super) fn find(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         let (_, doubt) = self.doubts.iter().find(|(id, _)| id.to_string() == name)?;
         Some((doubt.place.clone(), self.is_stalled(doubt)))
     }
 
-    /// The names of all, and how long each still has to be seen.
+    /// The name of each dispatch, and the time for which its endpoint still has to be seen running.
     pub(super) fn remaining_time_by_dispatch(&self) -> impl Iterator<Item = (String, Duration)> {
         self.doubts.iter().map(|(name, doubt)| (name.to_string(), doubt.unseen.remaining()))
     }

@@ -96,7 +96,7 @@ pub(super) struct DbReplyBatch {
     pub(super) answers: Vec<DbReply>,
 }
 
-/// A request in the form that the function reads.
+/// A request in the form that the SQL function `act` reads.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct DbRequestRow<'i> {
     kind: &'static str,
@@ -189,7 +189,7 @@ impl DbRequest {
                 DbRequestRow { kind: "write", ..blank }.with_operation(Some((lock, writing)))
             }
             Self::Resolve { token, .. } => DbRequestRow { kind: "resolve", token: Some(*token), ..blank },
-            // Without keys it resolves nothing.
+            // A `resolve` without keys changes nothing.
             Self::Nothing => DbRequestRow { kind: "resolve", ..blank },
         }
     }
@@ -224,7 +224,8 @@ impl DbRequestRow<'_> {
     }
 }
 
-/// When it may be forgotten: seconds of the store's time.
+/// The time at which the operation may be forgotten, in seconds of the store's time; `None` if its outcome is
+/// unknown.
 pub(super) fn expires_at(entry: &OperationJournalEntry) -> Option<i64> {
     let end = match entry.state {
         JournalEntryState::Admitted => return None,

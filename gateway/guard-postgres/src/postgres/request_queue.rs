@@ -37,7 +37,7 @@ struct DbRequestQueueState {
 pub(super) struct PendingDbRequest {
     pub(super) item: DbRequest,
     reply: Option<oneshot::Sender<Result<PendingDbReply, PostgresError>>>,
-    /// It was sent before, and the reply was lost.
+    /// Whether the request was sent before, and its reply was lost.
     pub(super) again: bool,
 }
 
@@ -122,14 +122,14 @@ impl DbRequestQueue {
         self.more.notify_one();
     }
 
-    /// Puts an end of a dispatch behind all others. Another one may succeed meanwhile.
+    /// Puts the end of a dispatch behind all other requests, which may succeed meanwhile.
     pub(super) fn push_back(&self, end: PendingDbRequest) {
         self.lock().items.push_back(end);
         self.more.notify_one();
     }
 
-    /// The database is not reachable, so waiting callers get an error. Mandatory requests stay in the queue, and
-    /// possible registrations are released.
+    /// Reports to all waiting callers that the database is not reachable. Mandatory requests stay in the queue,
+    /// and possible registrations are released.
     pub(super) fn fail_callers(&self, unavailable: &PostgresError) {
         let waiting = std::mem::take(&mut self.lock().items);
         let left: Vec<_> =
@@ -164,7 +164,7 @@ impl DbRequestQueue {
 }
 
 impl PendingDbRequest {
-    /// Whether it can be left out: its caller has gone, and it was never sent.
+    /// Whether the request can be left out: its caller has gone, and it was never sent.
     fn is_discardable(&self) -> bool {
         let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         gone && !self.again
@@ -179,7 +179,7 @@ impl PendingDbRequest {
         );
         let Some(reply) = self.reply else { return };
         let back = registered.then(|| CancelOnDrop { backlog: queue.clone(), item: Some(self.item) });
-        // If it cannot be sent, it is dropped, and the drop releases the registration.
+        // If the reply cannot be sent, it is dropped, and the drop releases the registration.
         drop(reply.send(Ok(PendingDbReply { answer, cancel: back })));
     }
 
@@ -215,7 +215,7 @@ impl PendingDbRequest {
         Some(Self { item, reply: None, again: self.again })
     }
 
-    /// Whether it is the end of a dispatch. Its position in the queue decides nothing.
+    /// Whether the request is the end of a dispatch, so that its position in the queue decides nothing.
     pub(super) fn is_end(&self) -> bool {
         matches!(self.item, DbRequest::End { .. })
     }

@@ -13,9 +13,9 @@ use fencegate_process::clock::BootInstant;
 /// The last two heartbeats of this guard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockSamples {
-    /// When the last heartbeat but one was sent.
+    /// The instant at which the last heartbeat but one was sent.
     before: BootInstant,
-    /// When the last heartbeat was sent, and answered.
+    /// The instants at which the last heartbeat was sent, and answered.
     sent: BootInstant,
     answered: BootInstant,
     /// The store's time in milliseconds, as of the last heartbeat, and the number of that moment.
@@ -29,7 +29,7 @@ impl ClockSamples {
         Self { before: sent, sent, answered: sent, time: 0, tick: -1 }
     }
 
-    /// The time that a heartbeat sent now may add, and the moment to which it may add it.
+    /// The number of the moment to which a heartbeat sent now may add time, and the time that it may add.
     pub(super) fn next_clock_advance(&self, now: BootInstant) -> (i64, Duration) {
         (self.tick, now.since(self.answered))
     }
@@ -56,7 +56,8 @@ impl ClockSamples {
         self.time.saturating_add(since)
     }
 
-    /// The same, and never behind the true time: with all that other guards may have added since the last heartbeat.
+    /// The present time in milliseconds of the store's time, never behind the true time: it counts all that
+    /// other guards may have added since this guard's last heartbeat.
     pub(super) fn latest_possible_time(&self, now: BootInstant) -> i64 {
         let since = i64::try_from(self.max_unwritten_clock_time(now).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
@@ -98,8 +99,8 @@ mod tests {
         }
     }
 
-    /// With several guards moving the store's time, no guard reads it ahead of all clocks, and its `latest` is never
-    /// behind.
+    /// With several guards moving the store's time, no guard reads it ahead of all clocks, and the latest
+    /// possible time of each guard is never behind it.
     #[test]
     fn shared_time_stays_within_guard_bounds() {
         for offset in [1, 100, 300, 459] {

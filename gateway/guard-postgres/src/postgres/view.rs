@@ -13,7 +13,7 @@ impl PostgresStore {
     /// tokens that other guards have just admitted.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the epoch cannot be read.
     pub async fn highest_epoch(&self) -> Result<u64, PostgresError> {
         let query = "SELECT greatest((SELECT highest FROM $$.store), (SELECT max(highest) FROM $$.lane))";
         let rows = self.instance.query_rows(query, &[]).await?;
@@ -25,7 +25,7 @@ impl PostgresStore {
     /// over has both; a copy of the rows has not. It is read now, because an address may lead elsewhere than before.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the name cannot be read.
     pub async fn database_id(&self) -> Result<String, PostgresError> {
         let query = "SELECT system_identifier || '/' || d.oid FROM pg_control_system(), pg_database d
             WHERE d.datname = current_database()";
@@ -33,10 +33,10 @@ impl PostgresStore {
         Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
     }
 
-    /// The known state of a key.
+    /// The state of a key in the database; `None` if it has none.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the state cannot be read.
     pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, PostgresError> {
         let query =
             "SELECT write, read FROM $$.key WHERE key = $1 AND (write IS NOT NULL OR read IS NOT NULL)";
@@ -79,7 +79,7 @@ impl PostgresStore {
     /// `migration/source_file.rs`; it counts for every token.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the database cannot be read.
     pub async fn may_still_be_executing(
         &self,
         keys: &[ResourceKey],
@@ -97,7 +97,7 @@ impl PostgresStore {
     /// Every execution in doubt, once, with all its keys.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Returns an error if they cannot be read.
     pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, PostgresError> {
         let query =
             "SELECT token, shared, max(over), array_agg(key ORDER BY key), id FROM $$.open_work, $$.store
@@ -121,7 +121,7 @@ impl PostgresStore {
     /// Forgets a finished operation that is not reserved. False if there was none.
     ///
     /// # Errors
-    /// It is not known to be forgotten.
+    /// Returns an error if the operation is not known to be forgotten.
     pub async fn forget(
         &self,
         id: &fencegate_policies::operation::OperationId,

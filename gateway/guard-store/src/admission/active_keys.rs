@@ -73,7 +73,7 @@ impl AdmissionTable {
         self.doubts.insert((until, id));
     }
 
-    /// The present quarantine.
+    /// The quarantine at `now`, if there is one.
     pub fn quarantine(&self, now: BootInstant) -> Option<QuarantineStatus> {
         let RecoveryQuarantine { every_key, keys, .. } = self.quarantine.as_ref()?;
         let scope = every_key.map_or(QuarantineScope::Keys(keys.len()), QuarantineScope::EveryKey);
@@ -89,7 +89,8 @@ impl AdmissionTable {
         closed.then_some(until)
     }
 
-    /// The changes that have to be in the store before a dispatch is sent on these keys.
+    /// Marks the keys as at work. Returns the changes that have to be in the store before a dispatch is sent on
+    /// these keys.
     pub(super) fn mark_active(&mut self, keys: &[ResourceKey]) -> Vec<StoreMutation> {
         let mut changes = Vec::new();
         for key in keys {
@@ -108,7 +109,7 @@ impl AdmissionTable {
         self.at_work
     }
 
-    /// Queues a key that is no longer at work for its removal from the list.
+    /// Queues a key that is no longer at work for its removal from the store's list.
     pub(super) fn enqueue_idle_key(&mut self, key: &ResourceKey, now: BootInstant) {
         let Some(state) = self.keys.get_mut(key) else { return };
         if state.at_work && !state.resting && !state.inherited && state.prune_and_check_idle(now) {
@@ -117,7 +118,8 @@ impl AdmissionTable {
         }
     }
 
-    /// Takes keys that have rested for `linger` out of the list. Called periodically; returns at most `most` changes.
+    /// Removes keys that were idle for `linger` from the store's list. Called periodically; returns at most
+    /// `most` changes.
     pub fn delist_idle_keys(
         &mut self,
         linger: Duration,
@@ -133,7 +135,7 @@ impl AdmissionTable {
             let Some((_, key)) = self.resting.pop_front() else { break };
             let Some(state) = self.keys.get_mut(&key) else { continue };
             state.resting = false;
-            // A key that is at work again is queued again when its dispatch has ended.
+            // A key that is at work again is skipped here. It is queued again when its dispatch has ended.
             if !state.at_work || state.inherited || !state.prune_and_check_idle(now) {
                 continue;
             }

@@ -14,10 +14,10 @@ pub struct PresentedDispatch {
     pub keys: Arc<[ResourceKey]>,
     pub token: FencingToken,
     pub mode: LockMode,
-    /// The era in its ticket. Tokens of a new era may be far larger than all before.
+    /// The era that the dispatch's ticket names. Tokens of a new era may be far larger than all earlier ones.
     pub era: Option<u64>,
-    /// For a callback: the token of its caller. It may run beside that dispatch, and beside the callers of that one.
-    /// Accepted only from gateways that have shown a ticket.
+    /// For a callback: the token of the dispatch that called it. The callback may run beside that dispatch, and
+    /// beside the dispatches that called that one in turn. Accepted only from gateways that have shown a ticket.
     pub parent: Option<FencingToken>,
 }
 
@@ -38,19 +38,21 @@ pub struct OpenDispatch {
     pub keys: Arc<[ResourceKey]>,
     pub token: FencingToken,
     pub mode: LockMode,
-    /// Set once it is in doubt: until when. If the endpoint has to be seen running, this is the earliest end.
+    /// The instant at which the dispatch counts as over; set once it is in doubt. If its endpoint has to be seen
+    /// running, this is the earliest such instant.
     pub until: Option<BootInstant>,
-    /// Where it was sent, if known.
+    /// The target to which the dispatch was sent, if known.
     pub place: Option<DispatchTarget>,
 }
 
 impl PresentedDispatch {
-    /// The caller of a callback, if that is of the same tenure.
+    /// The token of a callback's caller, if the caller is of the same tenure.
     pub fn caller(&self) -> Option<FencingToken> {
         self.parent.filter(|parent| parent.same_grant(self.token))
     }
 
-    /// Whether it is a callback. It must not wait for operations, because its caller may have them reserved.
+    /// Whether the dispatch is a callback. A callback must not wait for operations, because its caller may have
+    /// reserved them.
     pub fn is_callback(&self) -> bool {
         self.parent.is_some()
     }
@@ -68,10 +70,12 @@ pub struct InDoubtExecution {
     pub token: FencingToken,
     pub mode: LockMode,
     pub keys: Vec<ResourceKey>,
-    /// When it counts as over. If the endpoint has to be seen running, this is the earliest end.
+    /// The instant at which the execution counts as over. If its endpoint has to be seen running, this is the
+    /// earliest such instant.
     pub until: BootInstant,
-    /// Where the request was sent, if known.
+    /// The target to which the request was sent, if known.
     pub place: Option<DispatchTarget>,
-    /// Set while its remaining time stands still, because the endpoint does not answer.
+    /// Whether the endpoint does not answer probes now. While it does not, the time that is left of the doubt
+    /// does not get shorter.
     pub silent: bool,
 }

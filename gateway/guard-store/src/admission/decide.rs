@@ -32,7 +32,7 @@ pub struct AdmissionTable {
     pub(super) unused: VecDeque<(BootInstant, ResourceKey)>,
     /// Keys that count as at work in the store, although nothing is at work on them any more.
     pub(super) resting: VecDeque<(BootInstant, ResourceKey)>,
-    /// Everything in flight and in doubt.
+    /// Every dispatch in flight or in doubt.
     pub(super) open: BTreeMap<DispatchId, OpenDispatch>,
     /// Executions in doubt, by the time at which each counts as over.
     pub(super) doubts: BTreeSet<(BootInstant, DispatchId)>,
@@ -41,7 +41,8 @@ pub struct AdmissionTable {
     /// `None`: the endpoints are not probed, and doubts end by the clock.
     pub(super) watch: Option<LivenessProbeConfig>,
     pub(super) answers: EndpointLivenessTracker,
-    /// A key without a watermark admits no token up to here, because its watermarks may have been forgotten.
+    /// A key without a watermark admits no token up to this epoch, because its watermarks may have been
+    /// forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
     highest: u64,
@@ -55,30 +56,30 @@ pub struct AdmissionTable {
     next: u64,
 }
 
-/// The result of a claim.
+/// The result of checking a claim.
 #[derive(Debug)]
 pub enum AdmitDecision {
-    /// Registered as in flight under this name.
+    /// The dispatch is registered as in flight, with this id.
     Running(DispatchId),
     /// Another dispatch is in the way. Check again when notified, or when a doubt may be over.
     Wait { told: ChangeNotified, doubt: Option<BootInstant> },
 }
 
-/// Returns at the next change of a key.
+/// A future that resolves at the next change of a key.
 pub type ChangeNotified = Pin<Box<OwnedNotified>>;
 
 /// How a dispatch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DispatchEnd {
-    /// It was answered in full, or not a byte of it was sent.
+    /// The dispatch was answered in full, or not a byte of it was sent.
     Known,
-    /// The upstream may be at work until then.
+    /// The upstream may execute the dispatch until `until`.
     InDoubt { until: BootInstant },
 }
 
 impl AdmissionTable {
-    /// `max_execution`: the present setting. If the setting of an earlier process was longer, that one counts for its
-    /// executions.
+    /// A table that begins with the stored state. `max_execution` is the present setting. If the setting of an
+    /// earlier process was longer, the longer one counts for the executions of that process.
     pub fn new(recovered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
         let watermarks = recovered.marks.len();
         let mut table = Self {
@@ -123,7 +124,7 @@ impl AdmissionTable {
     /// is found to be a duplicate at once.
     ///
     /// # Errors
-    /// The claim is refused, and no watermark was raised.
+    /// Returns an error if the claim is refused. No watermark was raised then.
     pub fn check_and_raise_watermarks(
         &mut self,
         claim: &PresentedDispatch,
@@ -153,7 +154,7 @@ impl AdmissionTable {
         }
     }
 
-    /// The position that has to be durable before the claim may be sent.
+    /// The position in the commit queue that has to be durable before the claim may be sent.
     pub fn required_seq(&self, claim: &PresentedDispatch) -> CommitSeq {
         let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
         moments.max().unwrap_or_default()
@@ -188,12 +189,12 @@ impl AdmissionTable {
         claim.era.filter(|era| *era > self.era)
     }
 
-    /// The second check, in one step with the registration. It is needed because another tenure may have been
-    /// announced while this one waited, or while its watermark was written. The changes list the keys at work, and
-    /// have to be durable before a byte is sent.
+    /// Checks the claim a second time, and registers it in the same step. The second check is needed because
+    /// another tenure may have been announced while this claim waited, or while its watermark was written. The
+    /// returned changes list the keys at work, and have to be durable before a byte is sent.
     ///
     /// # Errors
-    /// The claim is no longer the newest of its keys, or a key is in quarantine.
+    /// Returns an error if the claim is no longer the newest of its keys, or if a key is in quarantine.
     pub fn check_and_register(
         &mut self,
         claim: &PresentedDispatch,
@@ -218,7 +219,7 @@ impl AdmissionTable {
         Ok((AdmitDecision::Running(id), at_work))
     }
 
-    /// Registers the claim as in flight, even beside conflicting dispatches. The changes are those of
+    /// Registers the claim as in flight, even beside conflicting dispatches. The returned changes are those of
     /// [`AdmissionTable::check_and_register`].
     pub fn register_dispatch(
         &mut self,
@@ -262,7 +263,8 @@ impl AdmissionTable {
         }
     }
 
-    /// Ends a doubt: no execution under this token goes on any more. False if there was no such doubt.
+    /// Ends a doubt, because no execution under this token is running any more. False if there was no such
+    /// doubt.
     pub fn resolve_doubt(&mut self, keys: &[ResourceKey], token: FencingToken, now: BootInstant) -> bool {
         let mut over = Vec::new();
         for key in keys {

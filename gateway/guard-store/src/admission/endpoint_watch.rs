@@ -14,8 +14,8 @@ use super::{
 use crate::dispatch_target::DispatchTarget;
 
 impl AdmissionTable {
-    /// Probes the endpoints from now on. Doubts and a quarantine of an earlier process then also end only after the
-    /// endpoints were seen running.
+    /// Lets the endpoints be probed from now on. A doubt, also one of an earlier process, and a quarantine then
+    /// end only after the endpoints were seen running.
     pub fn start_probing(&mut self, watch: LivenessProbeConfig, now: BootInstant) {
         let inherited: Vec<(BootInstant, DispatchId)> =
             std::mem::take(&mut self.doubts).into_iter().collect();
@@ -30,8 +30,8 @@ impl AdmissionTable {
         }
     }
 
-    /// Records that the dispatch in doubt was sent to this target, with its last byte at `last`. If the endpoints are
-    /// probed, the doubt ends only when its endpoint was seen running for `longest` from now on.
+    /// Records that the dispatch in doubt was sent to this target. If the endpoints are probed, the doubt ends
+    /// only when its endpoint was seen running for `longest`, counted from `now` or later.
     pub fn record_target(
         &mut self,
         id: DispatchId,
@@ -42,7 +42,7 @@ impl AdmissionTable {
         let Some(open) = self.open.get_mut(&id) else { return };
         open.place = target;
         let Some(until) = open.until else { return };
-        // The wait may begin later than now, namely `longest` before `until`.
+        // The wait begins `longest` before `until`, if that is later than now.
         let now = now.max(until - longest);
         if self.watch.is_some() {
             self.doubts.remove(&(until, id));
@@ -74,7 +74,8 @@ impl AdmissionTable {
         self.unseen.insert(id, unseen);
     }
 
-    /// Where the dispatch of this token was sent, if it is in doubt and that is known.
+    /// The target to which the dispatch of this token was sent. `None` if the dispatch is not in doubt, or if
+    /// the target is not known.
     pub fn dispatch_target(&self, keys: &[ResourceKey], token: FencingToken) -> Option<DispatchTarget> {
         let states = keys.iter().filter_map(|key| self.keys.get(key));
         let doubt = states
@@ -140,7 +141,8 @@ impl AdmissionTable {
         self.answers.record_missed(target)
     }
 
-    /// The number of executions in doubt whose time stands still, because their endpoint does not answer.
+    /// The number of executions in doubt whose remaining time does not get shorter, because their endpoint does
+    /// not answer.
     pub fn silent_doubt_count(&self) -> usize {
         self.unseen.values().filter(|unseen| self.is_stalled(unseen)).count()
     }
@@ -149,7 +151,8 @@ impl AdmissionTable {
         unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 
-    /// Records that nothing ran here for this time: every end by the clock moves later.
+    /// Records that this process did not run for the time `by`, so that the service may not have run, either:
+    /// every end by the clock moves later by that time.
     pub fn record_sleep(&mut self, by: Duration, now: BootInstant) {
         let before = now - by;
         let open: Vec<(BootInstant, DispatchId)> =

@@ -5,7 +5,7 @@ use fencegate_process::clock::BootInstant;
 use super::decide::AdmissionTable;
 use crate::store::StoreMutation;
 
-/// The result of one step.
+/// The result of one step of an eviction pass.
 #[derive(Debug)]
 pub struct IdleKeyEvictionStep {
     /// The changes of one transaction.
@@ -50,7 +50,8 @@ impl AdmissionTable {
             looked += 1;
             let too_many = self.keys.len() > most;
             let Some(state) = self.keys.get_mut(&key) else { continue };
-            // A key that was used since its last check goes behind others.
+            // A key that was used lately stays. If there are too many keys, only a key that was used since it
+            // was queued does.
             let spared = state.used > idle_since && !(too_many && state.used <= seen);
             if spared || state.inherited || !state.prune_and_check_idle(now) {
                 self.unused.push_back((state.used.max(seen), key));

@@ -41,9 +41,10 @@ pub struct InDoubtDispatch {
     pub id: DispatchId,
     pub token: FencingToken,
     pub mode: LockMode,
-    /// It counts as over from then on, unless `left` is set.
+    /// The instant from which the dispatch counts as over, unless `left` is set.
     pub until: BootInstant,
-    /// How long its endpoint still has to be seen running. The clock alone never ends such a doubt.
+    /// The time for which the dispatch's endpoint still has to be seen running. While it is set, the clock alone
+    /// does not end the doubt.
     pub left: Option<Duration>,
 }
 
@@ -52,7 +53,7 @@ impl InDoubtDispatch {
         self.left.is_some() || now < self.until
     }
 
-    /// When it counts as over, at the earliest.
+    /// The earliest instant at which the dispatch counts as over.
     pub(crate) fn ends_at(&self, now: BootInstant) -> BootInstant {
         self.left.map_or(self.until, |left| now + left)
     }
@@ -77,8 +78,8 @@ pub(super) struct GuardKeyState {
 /// The watermark of writes, or a base in its place.
 #[derive(Debug, Clone, Copy)]
 enum WriterWatermark {
-    /// No write was seen. The base is the floor of the time when this state began, because an earlier watermark up to
-    /// there may have been forgotten.
+    /// No write was seen. `base` is the floor at the time when this state was created, because an earlier
+    /// watermark up to that floor may have been forgotten.
     Unseen {
         base: u64,
     },
@@ -94,9 +95,9 @@ struct ActiveDispatches {
     changed: Arc<Notify>,
 }
 
-/// Another dispatch is in the way.
+/// Another dispatch blocks the claim.
 pub(super) struct DispatchConflict {
-    /// Set if only doubts are in the way: when the last of them is over.
+    /// Set if only doubts block the claim: the instant at which the last of them is over.
     pub(super) doubt: Option<BootInstant>,
 }
 
@@ -111,7 +112,8 @@ impl TokenWatermark {
     }
 }
 
-/// The watermarks of writes and of reads, as the next process restores them. `whole`: present after a clean stop.
+/// The watermarks of writes and of reads, as the next process restores them. `whole`: the watermarks of the key
+/// that a clean stop has stored, if the last stop was clean.
 pub fn recover_watermarks(
     epochs: &DurableKeyWatermarks,
     whole: Option<&KeyWatermarks>,
@@ -146,7 +148,7 @@ impl GuardKeyState {
         Self { write, read, ..Self::new(base, now) }
     }
 
-    /// After a clean stop the whole tokens are known.
+    /// Sets the whole tokens of the watermarks, which are known after a clean stop.
     pub(super) fn make_exact(&mut self, write: Option<FencingToken>, read: Option<FencingToken>) {
         self.write = write.map(TokenWatermark::exact).map_or(self.write, WriterWatermark::Seen);
         self.read = read.map(TokenWatermark::exact).map(Box::new).or(self.read.take());
@@ -168,7 +170,7 @@ impl GuardKeyState {
         DurableKeyWatermarks { write: epoch(self.write_watermark()), read: epoch(self.read_watermark()) }
     }
 
-    /// The first check, before the watermark moves.
+    /// The first check of a claim, before the claim raises the watermark.
     pub(super) fn compare_with_watermarks(
         &self,
         token: FencingToken,
@@ -189,7 +191,8 @@ impl GuardKeyState {
         self.check_readers(token, mode)
     }
 
-    /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
+    /// Refuses a token up to the base. This state may have been created for a read after the watermark of a
+    /// write up to the base was forgotten.
     fn check_above_write_floor(&self, token: FencingToken) -> Result<(), DispatchRefusedError> {
         match self.write {
             WriterWatermark::Unseen { base } if token.number() <= base => {
@@ -216,7 +219,7 @@ impl GuardKeyState {
         token: FencingToken,
         mode: LockMode,
     ) -> Option<StoreMutation> {
-        // A watermark below the base would mean that nothing above it was ever seen.
+        // A watermark below the base would take the place of the base, and admit tokens up to the base.
         self.check_above_write_floor(token).ok()?;
         let before = match mode {
             LockMode::Exclusive => self.write_watermark(),
@@ -237,7 +240,8 @@ impl GuardKeyState {
         Some(StoreMutation::Mark { key: key.clone(), epochs: self.epochs() })
     }
 
-    /// The second check, in the step that registers. A write needs its own token to be exactly the watermark.
+    /// The second check of a claim, in the step that registers the dispatch. A write passes only if its token is
+    /// still exactly the watermark.
     pub(super) fn check_still_newest(
         &self,
         token: FencingToken,
@@ -286,7 +290,7 @@ impl GuardKeyState {
         work.doubts.iter_mut().filter(|doubt| doubt.id == id).for_each(|doubt| doubt.left = Some(left));
     }
 
-    /// Moves the end of the doubt, because nothing ran for this time.
+    /// Moves the end of the doubt later by `by`, a time in which this process did not run.
     pub(super) fn postpone_doubt_end(&mut self, id: DispatchId, by: Duration) {
         let Some(work) = &mut self.work else { return };
         let doubts = work.doubts.iter_mut().filter(|doubt| doubt.id == id);
@@ -315,9 +319,10 @@ impl GuardKeyState {
         self.work.iter().flat_map(|work| &work.doubts)
     }
 
-    /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
-    /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
-    /// callers are no conflict, because they wait for it; a doubt about one of them is.
+    /// Finds the dispatches that block the claim. Every dispatch in flight or in doubt does, unless both are
+    /// shared. That includes dispatches of the claim's own tenure: a gateway sends them one after another, so an
+    /// overlap would be a fault. Only a callback's callers do not block it, because they wait for it; a doubt
+    /// about one of them does.
     pub(super) fn find_conflict(
         &self,
         claim: &PresentedDispatch,
@@ -350,7 +355,7 @@ impl GuardKeyState {
         callers
     }
 
-    /// Resolves at the next change of the key.
+    /// A future that resolves at the next change of the key.
     pub(super) fn subscribe(&mut self) -> OwnedNotified {
         self.work.get_or_insert_default().changed.clone().notified_owned()
     }
@@ -361,7 +366,7 @@ impl GuardKeyState {
         }
     }
 
-    /// Whether nothing is in flight or in doubt.
+    /// Removes the doubts that are over. True if nothing is in flight or in doubt on the key any more.
     pub(super) fn prune_and_check_idle(&mut self, now: BootInstant) -> bool {
         if let Some(work) = &mut self.work {
             work.doubts.retain(|doubt| doubt.is_still_in_doubt(now));
@@ -370,7 +375,7 @@ impl GuardKeyState {
         self.work.is_none()
     }
 
-    /// Waiting requests keep their own handle of the notifier.
+    /// Frees the state that only a key at work needs. Waiting requests keep their own handle of the notifier.
     fn drop_idle_work(&mut self) {
         self.work.take_if(|work| work.running.is_empty() && work.doubts.is_empty());
     }

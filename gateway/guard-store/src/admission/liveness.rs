@@ -16,14 +16,14 @@ use crate::dispatch_target::DispatchTarget;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LivenessProbeConfig {
     pub endpoints: Vec<String>,
-    /// The pause between an answer and the next probe. At most this much counts between two answers, so a shorter
-    /// pause of the process is not noticed.
+    /// The pause between an answer and the next probe. At most this much time counts between two answers, so a
+    /// stop of the process that is shorter than this is not noticed.
     pub interval: Duration,
 }
 
 impl LivenessProbeConfig {
-    /// Beyond this time between an answer and the next probe nothing counts. The prober may be late by a part of the
-    /// interval; if it is later, it was asleep itself, and then the service may have been asleep, too.
+    /// The largest time between an answer and the next probe that counts. The prober may be late by a part of
+    /// the interval; if it is later, the guard itself was asleep, and the service may have been asleep, too.
     fn max_probe_gap(&self) -> Duration {
         2 * self.interval
     }
@@ -32,12 +32,12 @@ impl LivenessProbeConfig {
 /// An answered probe. The answer is of a kind that only the process itself can give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LivenessProbeAnswer {
-    /// The instant before its connection was made.
+    /// The instant before the probe's connection was made.
     pub asked: BootInstant,
     pub answered: BootInstant,
 }
 
-/// The rest of a wait at each of the targets that may be at work.
+/// The time for which each target that may be at work still has to be seen running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredTargetUptime {
     since: BootInstant,
@@ -72,7 +72,8 @@ impl RequiredTargetUptime {
         Self { since, left: places.into_iter().map(|target| (target, left)).collect() }
     }
 
-    /// The time that still has to be seen. At zero nothing is at work any more.
+    /// The longest time for which one of the targets still has to be seen running. At zero nothing is at work
+    /// any more.
     pub fn remaining(&self) -> Duration {
         self.left.values().copied().max().unwrap_or_default()
     }
@@ -82,7 +83,7 @@ impl RequiredTargetUptime {
         self.left.iter().filter(|(_, left)| !left.is_zero()).map(|(target, _)| target)
     }
 
-    /// Counts a span in which a target was seen running. True if that changed what is left.
+    /// Counts a span in which a target was seen running. True if that changed the remaining time of the target.
     pub fn subtract_span(&mut self, target: &DispatchTarget, span: ObservedUptime) -> bool {
         let Some(left) = self.left.get_mut(target) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);

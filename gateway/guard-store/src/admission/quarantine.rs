@@ -19,13 +19,13 @@ pub(super) struct RecoveryQuarantine {
 }
 
 impl RecoveryQuarantine {
-    /// When it is over, at the earliest.
+    /// The earliest instant at which the quarantine is over.
     pub(super) fn ends_at(&self, now: BootInstant) -> BootInstant {
         self.unseen.as_ref().map_or(self.until, |unseen| now + unseen.remaining())
     }
 }
 
-/// Why the keys that may be at work are not known.
+/// The reason for which the keys that may be at work are not known, so that every key is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuarantineReason {
     /// The store is new, and dispatches of another guard may still run.
@@ -38,7 +38,7 @@ pub enum QuarantineReason {
     RolledBack,
 }
 
-/// The closed keys, and until when.
+/// The closed keys, and the instant at which they open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuarantineStatus {
     pub until: BootInstant,

@@ -31,8 +31,8 @@ impl AdmissionTable {
         })
     }
 
-    /// The watermarks with known whole tokens, of the `most` keys after the first `from`. Fewer than `most` are the
-    /// last ones.
+    /// The watermarks whose whole tokens are known, of at most `most` keys, after the first `from` keys. If
+    /// fewer than `most` are returned, they are the last ones.
     pub fn exact_watermarks(&self, from: usize, most: usize) -> Vec<KeyWatermarks> {
         let exact = |watermark: Option<TokenWatermark>| {
             watermark.filter(|watermark| watermark.exact).map(|watermark| watermark.token)
@@ -84,7 +84,7 @@ impl AdmissionTable {
         open.collect()
     }
 
-    /// Everything in flight, once.
+    /// Every dispatch in flight, once.
     pub fn in_flight_claims(&self) -> Vec<PresentedDispatch> {
         let running = self.open.values().filter(|open| open.until.is_none());
         let claim = |open: &OpenDispatch| PresentedDispatch {

@@ -1,5 +1,5 @@
-//! Writes a backup row by row, and says what its written form is: the contents of a store at one moment, in a file that
-//! is no store itself.
+//! Writes a backup row by row. A backup is a file with the contents of a store at one moment, and is no store
+//! itself.
 //!
 //! A backup is a line with its name and version, the [`BackupHeader`] as a line of JSON, the rows, and the SHA-256 of
 //! all bytes before it. So a file that was cut off, or has one changed bit, is refused as a whole. The sum detects

@@ -22,11 +22,11 @@ pub enum StoreMutation {
     AtWork {
         key: ResourceKey,
     },
-    /// The key leaves the list.
+    /// The key leaves the list of keys at work.
     AtRest {
         key: ResourceKey,
     },
-    /// The list is complete from now on.
+    /// The list of keys at work is complete from now on.
     AtWorkListed,
     /// The longest `max_execution` of the executions that may run now.
     MaxExecution(Duration),
@@ -70,11 +70,12 @@ impl DurableKeyWatermarks {
 /// The state that only memory had, written at a clean stop.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanShutdownState {
-    /// Only read: they are written one by one before, see [`StoreMutation::Watermarks`]. A store of format 1 has them here.
+    /// Only read. A store of format 1 has the watermarks here; later formats write them one by one before this
+    /// state, see [`StoreMutation::Watermarks`].
     #[serde(default, skip_serializing)]
     pub marks: Vec<KeyWatermarks>,
     pub doubts: Vec<InDoubtExecutionRecord>,
-    /// What is left of an earlier quarantine.
+    /// The remaining time of an earlier quarantine.
     pub quarantine: Option<Duration>,
 }
 
@@ -94,15 +95,15 @@ pub struct InDoubtExecutionRecord {
     pub mode: LockMode,
     /// How long it stays in doubt, counted from the next start, because the time in between is not measured.
     pub remaining: Duration,
-    /// Where it was sent, if known. Older builds did not write it.
+    /// The target to which the dispatch was sent, if known. Older builds did not write it.
     #[serde(default)]
     pub place: Option<DispatchTarget>,
 }
 
-/// Where the store of this file was moved to.
+/// The mark in a file that its store was moved elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedMarker {
-    /// Names the move; the copy has the same name.
+    /// Names the move; the copy has the same id.
     pub id: String,
     /// The new location, for display only.
     pub to: String,

@@ -19,7 +19,8 @@ pub trait GuardStore: Send + Sync + 'static {
     /// after an unclean end must not find it. The longer of `max_execution` and the stored one is stored.
     fn recover(&self, max_execution: Duration) -> Result<RecoveredState, StoreError>;
 
-    /// All changes are durable when this returns. After an error it is not known which of them are.
+    /// Commits the changes, which are durable when this returns. After an error it is not known which of them
+    /// are.
     fn commit(&self, changes: &[StoreMutation]) -> Result<(), StoreError>;
 
     /// An operation as it was last committed.
@@ -31,7 +32,7 @@ pub trait GuardStore: Send + Sync + 'static {
         most: usize,
     ) -> Result<Vec<(OperationId, OperationJournalEntry)>, StoreError>;
 
-    /// Only their ids.
+    /// The ids of operations with an unknown outcome, at most `most`.
     fn unresolved_operation_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
     /// The operation with this reference, see [`OperationId::reference`].
@@ -69,7 +70,7 @@ impl DiskSpace {
     }
 }
 
-/// Why a store cannot be used.
+/// The reason for which a store cannot be made, opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
@@ -105,17 +106,17 @@ pub enum StoreError {
     Failed(String),
 }
 
-/// Why there is no backup.
+/// The error of writing a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreBackupError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The target cannot be written.
+    /// The file or stream for the backup cannot be written.
     #[error("it cannot be written: {0}")]
     Write(#[from] io::Error),
 }
 
-/// Why there is no restored store.
+/// The error of making a store from a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreStoreError {
     #[error(transparent)]

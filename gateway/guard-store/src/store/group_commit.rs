@@ -68,7 +68,7 @@ impl CommitSeq {
     }
 }
 
-/// The side that commits: on a thread of its own, or turn by turn in the time of a simulation.
+/// Commits the queued changes: on a thread of its own, or step by step, when a simulation calls it.
 pub struct CommitLoop {
     line: Arc<CommitQueue>,
     durable_sender: watch::Sender<DurabilityProgress>,
@@ -76,7 +76,7 @@ pub struct CommitLoop {
     metrics: GuardMetrics,
 }
 
-/// More may be submitted.
+/// Whether more changes may be submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoreChanges {
     Maybe,
@@ -85,7 +85,7 @@ pub enum MoreChanges {
 }
 
 impl CommitQueueHandle {
-    /// Nothing is durable before the [`CommitLoop`] runs.
+    /// A queue, and the loop that commits its changes. Nothing is durable before the [`CommitLoop`] runs.
     pub fn new(store: Arc<dyn GuardStore>, metrics: GuardMetrics) -> (Self, CommitLoop) {
         let line = Arc::<CommitQueue>::default();
         let (say, durable) = watch::channel(DurabilityProgress::UpTo(0));
@@ -93,8 +93,8 @@ impl CommitQueueHandle {
         (Self { queue: line, durable }, commits)
     }
 
-    /// Puts changes at the end of the queue, and returns their position. Without changes it returns the position of
-    /// the last one.
+    /// Puts changes at the end of the queue, and returns their position. Without changes it returns the position
+    /// of the last change.
     pub fn submit(&self, changes: Vec<StoreMutation>) -> CommitSeq {
         let mut waiting = self.queue.lock();
         if !changes.is_empty() {
@@ -130,7 +130,7 @@ impl CommitQueueHandle {
         let mut durable = self.durable.clone();
         match durable.wait_for(|durable| matches!(durable, DurabilityProgress::Never(_))).await.as_deref() {
             Ok(DurabilityProgress::Never(reason)) => CommitError(reason.clone()),
-            // It was closed in order, so the store cannot fail any more.
+            // The queue was closed by its owner, so the store cannot fail any more.
             _ if self.queue.lock().closed => std::future::pending().await,
             _ => CommitError("the store's thread has panicked".into()),
         }
@@ -145,7 +145,7 @@ impl CommitQueueHandle {
 }
 
 impl CommitLoop {
-    /// Commits all submitted changes, until no more can come. It blocks its thread.
+    /// Commits all submitted changes, until no more can come. Blocks the calling thread.
     pub fn run(self) {
         while self.commit_pending() == MoreChanges::Maybe {
             self.line.block_until_changes();

@@ -15,7 +15,7 @@ pub struct StoreIdentity {
     pub format: u32,
     /// Names the store: guards of one upstream announce the same.
     pub store: String,
-    /// The installation whose tokens it compares.
+    /// The installation whose tokens the store's guards compare.
     pub ensemble: String,
 }
 
@@ -30,7 +30,7 @@ impl StoreIdentity {
 /// list must not open such a store, because the list would then lack keys.
 pub const FORMAT: u32 = 2;
 
-/// Everything that a guard begins with.
+/// The stored state with which a guard begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredState {
     pub identity: StoreIdentity,
@@ -51,7 +51,7 @@ impl RecoveredState {
     /// clean stop that left no quarantine.
     pub fn quarantine_length(&self, max_execution: Duration) -> Option<Duration> {
         match &self.clean_stop {
-            // The longer one counts, because executions that run were sent under the old setting.
+            // The longer one counts, because running executions may have been sent under the former setting.
             None => Some(max_execution.max(self.max_execution.unwrap_or_default())),
             Some(stop) => stop.quarantine,
         }

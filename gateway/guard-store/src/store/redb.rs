@@ -47,7 +47,8 @@ impl RedbStore {
     /// Creates the file, with a floor up to which no token will be admitted.
     ///
     /// # Errors
-    /// There is a store already. A store is never replaced silently, because that would forget every watermark.
+    /// Returns an error if there is a store already. A store is never replaced silently, because that would
+    /// forget every watermark.
     pub fn init(path: &Path, identity: &StoreIdentity, floor: u64) -> Result<Self, StoreError> {
         let store = Self::create(path)?;
         store.run_write_transaction(|write| {
@@ -64,8 +65,7 @@ impl RedbStore {
 
     /// Creates an empty file.
     fn create(path: &Path) -> Result<Self, StoreError> {
-        // Only the owner can open the file, from its first moment on: it may keep responses, and these may have card
-        // data.
+        // The file has mode 0600 from its creation on, because it may keep responses with card data.
         let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = new.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists { path: path.display().to_string() },
@@ -130,7 +130,7 @@ impl RedbStore {
         Ok(StoreIdentity { format: FORMAT, ..identity })
     }
 
-    /// All single values; without watermarks and operations.
+    /// Reads the single values of the store, and neither watermarks nor operations.
     pub fn load_single_values(&self) -> Result<RecoveredState, StoreError> {
         let identity = self.identity()?;
         self.run_write_transaction(|write| RedbTables::open(write).map(drop))?;
@@ -344,7 +344,7 @@ fn operation_id(bytes: Vec<u8>) -> Option<OperationId> {
     Some(OperationId::from_bytes(bytes.try_into().ok()?))
 }
 
-/// A file that cannot be read is no backup here; opening it reports the error.
+/// Whether the file is a backup. False for a file that cannot be read: opening it as a store reports the error.
 fn is_backup(path: &Path) -> bool {
     let mut beginning = [0; BEGINNING.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut beginning));

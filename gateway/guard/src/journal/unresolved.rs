@@ -15,7 +15,7 @@ impl Guard {
     /// Operations with an unknown outcome that are not reserved now.
     ///
     /// # Errors
-    /// The store is not reachable, here as below.
+    /// Returns an error if the store is not reachable, as all functions of this file do.
     pub async fn unresolved_operations(
         &self,
         most: usize,
@@ -43,7 +43,7 @@ impl Guard {
         let Some((reservation, entry)) = OperationReservation::try_reserve(self, id).await? else {
             return Ok(ReserveUnresolvedOutcome::InProgress);
         };
-        // The request that had reserved it may have ended it meanwhile.
+        // The request that had reserved the operation may have ended it between the two reads.
         let unknown = entry.filter(is_unknown);
         Ok(unknown.map_or(ReserveUnresolvedOutcome::Settled, |entry| {
             ReserveUnresolvedOutcome::Taken(reservation, Box::new(entry))

@@ -84,8 +84,9 @@ impl LocalGuardBackend {
         state.register.record_target(id, place, self.config.max_execution, now);
     }
 
-    /// The first check: compares and raises. If nothing is in the way, it registers in the same step, so that
-    /// watermarks, keys at work and journal entry are one transaction.
+    /// The first check compares the token with the watermarks, and raises them. If no other dispatch is in the
+    /// way, it registers the dispatch in the same step, so that watermarks, keys at work and journal entry are
+    /// one transaction.
     fn check_raise_and_register(
         &self,
         claim: &PresentedDispatch,
@@ -97,7 +98,7 @@ impl LocalGuardBackend {
         self.check_and_submit(&mut state, claim, admitting, raised, now)
     }
 
-    /// A later check, after a wait.
+    /// A later check, of a dispatch that has waited. Its watermarks were raised by the first check.
     fn check_and_register(
         &self,
         claim: &PresentedDispatch,
@@ -144,7 +145,7 @@ impl LocalGuardBackend {
         if let Some(OperationToAdmit { lock: OperationReservationHandle::Local(id), entry }) = entry {
             let id = *id;
             state.active_operations.mark_running(id);
-            // The age of the entry is measured by the store's time, so that has to be in the store as well.
+            // The age of the entry is measured by the store's time, so that time is written with the entry.
             changes.extend([
                 StoreMutation::Operation { id, entry },
                 StoreMutation::Time(self.store_time_seconds()),

@@ -1,5 +1,5 @@
-//! The background work of a guard with a store of its own: evicts old keys, forgets old operations, sets gauges, and
-//! leaves in order.
+//! The background work of a guard with a store of its own: evicts old keys, forgets old operations, sets gauges,
+//! and shuts down cleanly.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl LocalGuardBackend {
         state.sleep_detector.start_sleep_detection(now);
     }
 
-    /// Does this work for as long as it is polled.
+    /// Does the background work for as long as the future is polled.
     pub(crate) async fn run_background(&self) {
         self.start_clock_watch();
         let _looking = SleepDetectionGuard(self);
@@ -34,7 +34,7 @@ impl LocalGuardBackend {
         let sweeping = async {
             loop {
                 sleep(SWEEP).await;
-                // A failed store is reported elsewhere, see `store_failed`.
+                // A failure of the store is logged by the commit loop, as `guard.store_failed`.
                 if self.sweep_keys_and_operations().await.is_err() {
                     return std::future::pending().await;
                 }
@@ -46,7 +46,7 @@ impl LocalGuardBackend {
         }
     }
 
-    /// Removes keys that are no longer at work from the store's list. Called every [`REST`].
+    /// Removes keys that are no longer at work from the store's list of keys at work. Called every [`REST`].
     pub(crate) fn delist_idle_keys(&self) {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
@@ -59,7 +59,7 @@ impl LocalGuardBackend {
     /// dispatch waits for one batch at most.
     ///
     /// # Errors
-    /// The store has failed.
+    /// Returns an error if the store has failed.
     pub(crate) async fn sweep_keys_and_operations(&self) -> Result<(), DispatchRefusedError> {
         self.wait_durable(self.commits.submit(self.store_time_change())).await?;
         let mut round = {
@@ -96,7 +96,8 @@ impl LocalGuardBackend {
         };
         let found = outlived.len();
         let (moment, forgotten) = {
-            // A reserved operation may be about to run again, and its holder writes the entry anew.
+            // A reserved operation stays: it may be about to run again, and then its holder writes the entry
+            // anew.
             let state = self.lock();
             let free = outlived.into_iter().filter(|id| !state.active_operations.is_reserved(id));
             let changes: Vec<_> = free.map(|id| StoreMutation::ForgetFinished { id, before }).collect();
@@ -104,7 +105,8 @@ impl LocalGuardBackend {
             (self.commits.submit(changes), forgotten)
         };
         self.wait_durable(moment).await?;
-        // Reserved operations stay, so a full batch of them must not look as if there were more to do.
+        // Reserved operations stay, so a full batch of nothing but reserved ones must not look as if there were
+        // more to do.
         Ok(found == MOST_AT_ONCE && forgotten > 0)
     }
 
@@ -145,7 +147,7 @@ impl LocalGuardBackend {
     /// quarantine: first the watermarks, in batches, and at the end the marker that makes them count.
     ///
     /// # Errors
-    /// The marker was not written, so the next start assumes a crash.
+    /// Returns an error if the marker was not written. The next start assumes a crash then.
     pub(crate) async fn shut_down_cleanly(&self) -> Result<(), DispatchRefusedError> {
         loop {
             let changes = {
@@ -184,7 +186,7 @@ impl LocalGuardBackend {
     }
 }
 
-/// Records that the clock is no longer checked when the background work ends.
+/// Marks the clock as unwatched when the background work ends.
 struct SleepDetectionGuard<'a>(&'a LocalGuardBackend);
 
 impl Drop for SleepDetectionGuard<'_> {
@@ -196,10 +198,10 @@ impl Drop for SleepDetectionGuard<'_> {
 /// The interval at which old keys and operations are searched.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// The interval at which keys that have come to rest are removed from the store's list.
+/// The interval at which keys that are no longer at work are removed from the store's list of keys at work.
 const REST: Duration = Duration::from_millis(100);
 
-/// Keys or operations in one transaction.
+/// The most keys or operations in one transaction.
 const MOST_AT_ONCE: usize = 1000;
 
 /// How long after its last use a key counts as at work in the store. That is longer than a gateway keeps an idle tenure

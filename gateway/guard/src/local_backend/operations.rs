@@ -1,4 +1,5 @@
-//! Operations of a guard with a store of its own: memory has the reservations, and the store has their entries.
+//! Operations of a guard with a store of its own: their reservations are in memory, and their entries in the
+//! store.
 
 use fencegate_guard_store::{
     error::DispatchRefusedError,
@@ -58,8 +59,9 @@ impl LocalGuardBackend {
     }
 
     pub(crate) fn may_still_run(&self, entry: &OperationJournalEntry) -> bool {
-        // An upstream may answer with an error and go on working. Then no key is in doubt, but a probe's "no" would
-        // come too early all the same. So enough of the store's time has to have passed as well.
+        // An upstream may answer with an error and go on working. No key is in doubt then, but a probe's answer
+        // "not done" would come too early. So the operation may still run until enough of the store's time has
+        // passed, too.
         let now = self.now();
         let longest = self.config.send_within + self.time.max_completion_delay(now);
         let began = entry.began.unwrap_or(entry.admitted);
@@ -80,7 +82,7 @@ impl LocalGuardBackend {
         Ok(found)
     }
 
-    /// How many operations have an unknown outcome and are not running, [`MOST_COUNTED`] at most.
+    /// The number of operations that have an unknown outcome and are not running, at most [`MOST_COUNTED`].
     pub(super) fn count_unknown(&self) -> Result<usize, DispatchRefusedError> {
         let running = || self.lock().active_operations.running();
         // Both reads are needed: an operation may begin after the first one, or end before the second one while its

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use fencegate_process::clock::BootInstant;
 
-/// The last sign of life of this process, and the times in which it had none.
+/// The last instant at which this process was seen running, and the times in which it did not run.
 #[derive(Debug, Default)]
 pub(super) struct SleepDetector {
     /// `None` until the regular checks begin.
@@ -31,12 +31,14 @@ impl SleepDetector {
         self.is_watched = true;
     }
 
-    /// Ends the regular checks. A gap still counts for no wait, which is the safe side.
+    /// Ends the regular checks. A gap between two calls still counts as a sleep, which is safe, because it can
+    /// only make a wait longer.
     pub(super) fn stop_sleep_detection(&mut self) {
         self.is_watched = false;
     }
 
-    /// A sign of life. Returns how long there was none, if that was a sleep.
+    /// Records that this process runs at `now`. Returns the time since the previous call, if that is long enough
+    /// to be a sleep.
     pub(super) fn detect_sleep(&mut self, now: BootInstant) -> Option<Duration> {
         let last = self.last?;
         self.last = Some(now);
@@ -54,7 +56,7 @@ impl SleepDetector {
         Some(gap)
     }
 
-    /// How long this process has slept since then.
+    /// The time that this process has slept since the instant `since`.
     pub(super) fn slept_since(&self, since: BootInstant) -> Duration {
         self.sleeps.iter().map(|(from, to)| to.since((*from).max(since))).sum()
     }

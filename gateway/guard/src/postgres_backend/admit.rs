@@ -92,7 +92,7 @@ impl PostgresBackend {
         else {
             return self.postgres.end_dispatch(dispatch, ended);
         };
-        // Another guard of the store may have the longer setting.
+        // Another guard of the store may have a longer `max_execution`.
         let longest = self.postgres.status().longest_execution.max(self.config.max_execution);
         self.postgres.watch_doubt(dispatch, place, longest, self.now().max(last));
     }

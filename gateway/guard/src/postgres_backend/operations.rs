@@ -52,8 +52,9 @@ impl PostgresBackend {
         self.run_store_read(move |postgres| async move { postgres.find_by_reference(&reference).await }).await
     }
 
-    /// Compares the entry's time with the store's time only. Another guard may have written the entry with a time that
-    /// is not before the store's, and the store's time is never ahead, so the answer is never "over" too early.
+    /// Whether an execution of the operation may still run. Compares the entry's time with the store's time
+    /// only. The guard that wrote the entry gave it a time that is not before the store's, and the store's time
+    /// is never ahead of the time that has passed. So no execution counts as over too early.
     pub(crate) async fn may_still_run(
         &self,
         entry: &OperationJournalEntry,

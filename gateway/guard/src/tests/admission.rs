@@ -18,7 +18,7 @@ impl WaitingClient for DisconnectedClient {
     async fn wait_client_disconnected(&mut self) {}
 }
 
-/// Polls it once, and reports whether it is still pending.
+/// Polls the future once, and reports whether it is still pending.
 fn is_waiting(future: &mut (impl Future + Unpin)) -> bool {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
@@ -52,7 +52,7 @@ async fn next_grant_waits_for_running_dispatch() {
     first.complete(stored_response(200, None)).await.expect("known");
     next.await.expect("the newest").complete(stored_response(200, None)).await.expect("known");
     let text = metrics_text(&site);
-    // The second one was counted after its wait.
+    // The dispatch that had to wait is counted when it is admitted: as the second one of a new tenure.
     assert!(text.contains(r#"guard_decisions_total{decision="admit_new_tenure"} 2"#), "{text}");
     // A further dispatch of the same tenure.
     let more =
@@ -74,7 +74,7 @@ async fn waiter_timeout_or_disconnect_returns_busy() {
     assert_eq!(refused.err(), Some(error::DispatchRefusedError::Busy));
 }
 
-/// A site with an execution of key `a` that stays in doubt for this long.
+/// A guard with an execution of key `a` that stays in doubt for the time `left`.
 async fn in_doubt(left: Duration) -> TestGuard {
     let site = new_test_guard("");
     let running =
@@ -120,7 +120,7 @@ async fn observing_guard_admits_stale_keeps_watermark() {
     assert!(
         matches!(refused.err(), Some(error::DispatchRefusedError::Stale { newest }) if newest.number() == 51)
     );
-    // It counts like any other.
+    // The stale dispatch blocks a newer one, as any dispatch in flight does.
     let refused = admitted(&site, TestGuard::claim("a", 52), Duration::ZERO, AlwaysWaitingClient).await;
     assert_eq!(refused.err(), Some(error::DispatchRefusedError::Busy));
     stale.complete(stored_response(200, None)).await.expect("known");

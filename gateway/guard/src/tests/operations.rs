@@ -84,7 +84,7 @@ async fn operation_without_outcome_becomes_unknown() {
         panic!("unknown")
     };
     assert_eq!(entry.state, operation::JournalEntryState::Admitted);
-    // Only the holder of its lock may end it.
+    // The request above holds the operation's lock, so no other one may resolve the operation.
     assert_eq!(unfinished(&site).await, vec![]);
     assert!(matches!(site.guard.reserve_unresolved(id(1)).await, Ok(ReserveUnresolvedOutcome::InProgress)));
 }
@@ -140,7 +140,7 @@ async fn forget_removes_only_finished_operation() {
     assert!(!forget(2).await && site.is_known(2), "its outcome is unknown");
     assert!(!forget(3).await, "there is none");
     {
-        // Another request holds its lock.
+        // Another request holds the operation's lock.
         let mut client = AlwaysWaitingClient;
         let mut reservation = OperationReservation::new(&site.guard, id(1));
         let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::ZERO);

@@ -107,7 +107,7 @@ pub(super) async fn acquire(
         return Ok(created_response(StatusCode::ACCEPTED, &document));
     }
     let held = interface.wait_held(delivery, wait.unwrap_or_default()).await?;
-    // Also for a repeat: it has the result of the request that it repeats, whose answer its client may not have read.
+    // A repeat gets the answer of the request that it repeats, because its client may not have read that answer.
     Ok(created_response(StatusCode::CREATED, &interface.grant_document(held)))
 }
 
@@ -115,7 +115,7 @@ impl LeaseApiState {
     /// Releases a lease, here or at the gateway that holds it. A lease that is over counts as released.
     ///
     /// # Errors
-    /// It may still be held.
+    /// Returns an error if the lease may still be held.
     pub async fn release_lease(&self, found: Result<LeaseLocation, Refusal>) -> Result<(), Refusal> {
         let done = match found {
             Ok(LeaseLocation::Local(lease)) => {
@@ -146,7 +146,7 @@ impl LeaseApiState {
     /// The locks of these keys, as requests take them by `plan`.
     ///
     /// # Errors
-    /// Not all of them can be held that way.
+    /// Returns an error if a lease cannot hold all of the keys in that way.
     pub async fn check_lease_locks(
         &self,
         plan: Arc<GatewayPlan>,
@@ -254,12 +254,12 @@ pub(super) async fn release(
     interface.release_lease(found).await.map(|()| StatusCode::NO_CONTENT.into_response())
 }
 
-/// RFC 7240, 4.1.
+/// True if the client prefers an answer before the result (`Prefer: respond-async`; RFC 7240, 4.1).
 fn prefers_async(headers: &HeaderMap) -> bool {
     prefer::has_respond_async(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
 }
 
-/// The client has written the key itself, so the response may contain it.
+/// The refusal of a malformed key. The client has written the key itself, so the response may contain it.
 pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
     Refusal::new(RefusalReason::KeyInvalid, bad.to_string()).with_advice(bad.to_string())
 }
@@ -281,8 +281,10 @@ fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, 
     Ok(keys)
 }
 
+/// The time to live of a lease: the requested one, or the default.
+///
 /// # Errors
-/// It is outside of the bounds.
+/// Returns an error if the requested time is outside of the bounds.
 pub fn check_ttl(
     requested_ms: Option<u64>,
     default_ttl: Duration,
@@ -325,7 +327,7 @@ fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<LeaseIde
     Ok(Some(LeaseIdempotencyKey { key: text.into(), fingerprint: digest.finish() }))
 }
 
-/// The mistake is returned to the client, because it reveals no secret.
+/// The refusal of a malformed request. The mistake is returned to the client, because it reveals no secret.
 fn malformed(why: impl Into<Cow<'static, str>>) -> Refusal {
     let why = why.into();
     Refusal::new(RefusalReason::Malformed, why.clone()).with_advice(why)

@@ -40,7 +40,7 @@ pub struct LeaseApiState {
 pub struct LeaseCaller {
     /// The principal whose credential the request presents; `None` for an unknown one.
     pub principal: Option<LeasePrincipal>,
-    /// A peer has forwarded the request, so it is not forwarded again.
+    /// Whether a peer has forwarded the request, so that it is not forwarded again.
     pub sent_on: bool,
     /// The client that sent the request.
     pub client: Option<IpAddr>,
@@ -56,7 +56,8 @@ impl LeaseApiState {
     /// Locates the lease of the request.
     ///
     /// # Errors
-    /// The request presents no id, the id of another lease than the path, or the id of a lease that is gone.
+    /// Returns an error if the request presents no id, the id of another lease than the path, or the id of a
+    /// lease that is gone.
     pub(super) fn locate_requested(
         &self,
         caller: &LeaseCaller,
@@ -73,7 +74,7 @@ impl LeaseApiState {
     /// Locates the lease with this id.
     ///
     /// # Errors
-    /// The lease is gone, or the secret is wrong.
+    /// Returns an error if the lease is gone, or if the secret is wrong.
     pub fn locate(&self, caller: &LeaseCaller, id: LeaseId) -> Result<LeaseLocation, Refusal> {
         if caller.sent_on || self.leases.is_local(&id) {
             return self.leases.find(&id).map(LeaseLocation::Local);
@@ -84,10 +85,10 @@ impl LeaseApiState {
     /// Queries the gateway whose session has this member node.
     ///
     /// # Errors
-    /// No gateway responds.
+    /// Returns an error if no gateway responds.
     ///
     /// # Cancellation
-    /// The peer may execute the request all the same.
+    /// If the future is dropped, the peer may execute the request all the same.
     pub(super) async fn ask_peer(&self, member: String, request: PeerRequest) -> Result<Response, Refusal> {
         let (reply, response) = oneshot::channel();
         self.leases.send(LeaseThreadCommand::AskPeer { member, request, reply })?;
@@ -123,7 +124,7 @@ impl PeerRequest {
 /// The id of the lease that a request presents.
 ///
 /// # Errors
-/// There is no id, more than one, or a malformed one.
+/// Returns an error if there is no id, more than one, or a malformed one.
 pub fn lease_id(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
     let mut lines = headers.get_all(FENCING_LEASE).iter();
     let line =
@@ -137,7 +138,7 @@ impl LeaseCaller {
     /// The caller, if it may see the holder of this key: operators and principals that may take the key.
     ///
     /// # Errors
-    /// It may not, or the request presents no known credential.
+    /// Returns an error if the caller may not see the holder, or if the request presents no known credential.
     pub(super) fn require_viewer(&self, key: &ResourceKey) -> Result<&LeasePrincipal, Refusal> {
         let known = self.require_principal()?;
         if known.operator || may_take(known, std::slice::from_ref(key)) {
@@ -150,16 +151,20 @@ impl LeaseCaller {
         }
     }
 
+    /// The principal of the caller.
+    ///
     /// # Errors
-    /// The request presents no known credential.
+    /// Returns an error if the request presents no known credential.
     pub fn require_principal(&self) -> Result<&LeasePrincipal, Refusal> {
         let unknown =
             || Refusal::new(RefusalReason::LeaseCredentials, "neither token nor certificate is known");
         self.principal.as_ref().ok_or_else(unknown)
     }
 
+    /// The principal of the caller, which has to be an operator.
+    ///
     /// # Errors
-    /// The principal is no operator.
+    /// Returns an error if the principal is no operator.
     pub(crate) fn require_operator(&self) -> Result<&LeasePrincipal, Refusal> {
         let known = self.require_principal()?;
         if known.operator {
@@ -173,14 +178,16 @@ impl LeaseCaller {
     }
 }
 
+/// Parses the JSON body of a request.
+///
 /// # Errors
-/// The body does not have the documented form.
+/// Returns an error if the body does not have the documented form.
 pub(super) fn parse_body<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
     serde_json::from_slice(body)
         .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("the body: {bad}")))
 }
 
-/// The same for an optional body.
+/// Parses the JSON body of a request; an empty body gives the default.
 pub(super) fn parse_optional_body<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
     if body.is_empty() { Ok(T::default()) } else { parse_body(body) }
 }

@@ -56,7 +56,8 @@ pub(super) async fn show(
     interface.election(&name, &key).await.map(|document| json_response(&document))
 }
 
-/// For load balancers, which have no credentials. The answer is only yes or no.
+/// Answers whether this gateway has the leader: 200 if it does, a refusal if it does not. The answer contains
+/// nothing else, because it is for load balancers, which have no credentials.
 pub(super) async fn check_leader(
     State(interface): State<LeaseApiState>,
     Path(name): Path<String>,
@@ -125,7 +126,8 @@ impl LeaseApiState {
         }
     }
 
-    /// ZooKeeper has the node that holds the key, and the holder reports its identity.
+    /// The state of an election. ZooKeeper has the node that holds the key, and the gateway of the holder
+    /// describes the leader.
     async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
         let here = self.local_state(name, key);
         let line = self.leases.context.locks.queue_entries(key, self.leases.effective_site(key)).await;

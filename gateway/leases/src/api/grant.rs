@@ -1,9 +1,10 @@
 //! Waits for the lock of a lease, and answers the request with the grant: the first request, and each repeat of it under
 //! the same name.
 //!
-//! A repeat takes part in the lease of the first request, and has the same outcome. It waits for that no longer than it
-//! would wait for a lease of its own. A repeat whose wait ends first is answered 409 `in-progress`, the status for a
-//! repeat that overtakes its first request (draft-ietf-httpapi-idempotency-key-header-07, 2.6 and 2.7).
+//! A repeat takes part in the lease of the first request, and has the same outcome. It waits for the outcome no
+//! longer than it would wait for a lease of its own. A repeat whose wait ends first is answered 409
+//! `in-progress`, the status for a repeat that overtakes its first request
+//! (draft-ietf-httpapi-idempotency-key-header-07, 2.6 and 2.7).
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +24,8 @@ use crate::{
 /// The time for ZooKeeper's own response, beside the wait of the lease.
 const ZOOKEEPER_MARGIN: Duration = Duration::from_secs(2);
 
-/// A lease that holds its lock, with the promise for the answer. The answer has to have the id.
+/// A lease that holds its lock, and the promise to its client. The answer to the client has to contain the id of
+/// the lease.
 pub struct HeldLease {
     pub lease: Arc<Lease>,
     pub lock: Arc<LeasedLock>,
@@ -31,11 +33,11 @@ pub struct HeldLease {
 }
 
 impl LeaseApiState {
-    /// A lease that holds its lock.
+    /// Begins a lease, and waits until it holds its lock.
     ///
     /// # Errors
-    /// The lock was not granted within `wait`. The lease is over then, unless another request of the same name waits for
-    /// it.
+    /// Returns an error if the lock was not granted within `wait`. The lease is over then, unless another
+    /// request of the same name waits for it.
     ///
     /// # Cancellation
     /// Dropping the future ends the lease, unless another request of the same name waits for it.
@@ -44,7 +46,7 @@ impl LeaseApiState {
         self.wait_held(delivery, wait).await
     }
 
-    /// The same for a request that has a part in a lease.
+    /// Waits until the lease of this request holds its lock.
     pub(super) async fn wait_held(
         &self,
         delivery: UndeliveredLeaseGuard,
@@ -52,7 +54,8 @@ impl LeaseApiState {
     ) -> Result<HeldLease, Refusal> {
         let lease = delivery.lease().clone();
         let decided = tokio::select! {
-            // First the lease: one that is held can still be given back while the gateway stops.
+            // The lease is polled first, because a lease that is held can still be given back while the gateway
+            // stops.
             biased;
             decided = timeout(wait + ZOOKEEPER_MARGIN, lease.wait_decided()) => decided.is_ok(),
             () = self.leases.drain().cancelled() => {
@@ -62,7 +65,7 @@ impl LeaseApiState {
         if decided {
             failpoint::pass("after_lease_granted");
         }
-        // The sweep may not have seen yet that its time is over.
+        // The sweep may not have noticed yet that the time of the lease is over.
         self.leases.end_if_lapsed(&lease);
         // One snapshot decides what the answer is, and makes the promise that is in it.
         let promise = lease.promised_grant();
@@ -101,7 +104,7 @@ fn undecided_refusal(delivery: UndeliveredLeaseGuard) -> Refusal {
 /// The refusal for a lease that has ended before this request was answered.
 fn ended_refusal(lease: &Lease, why: &LeaseEndReason) -> Refusal {
     if !lease.ended_unused() {
-        // Another request of the same name was answered with it.
+        // Another request of the same name was answered with this lease, so its client may have used it.
         return used_lease_refusal();
     }
     match why {
@@ -110,7 +113,7 @@ fn ended_refusal(lease: &Lease, why: &LeaseEndReason) -> Refusal {
         LeaseEndReason::Lost => {
             Refusal::new(RefusalReason::LockService, "the session ended while the lease waited")
         }
-        // A repeat gets another lease.
+        // No client can have used this lease, so a repeat gets another one.
         why => Refusal::new(
             RefusalReason::LockService,
             format!("the lease ended before its client was told of it: {}", why.as_str()),

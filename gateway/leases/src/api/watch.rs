@@ -28,13 +28,13 @@ use crate::{
     peer_client::PeerRequest,
 };
 
-/// How a client watches a lease.
+/// The options of a client that watches a lease.
 pub(super) struct LeaseWatchOptions {
-    /// How long it waits for a change.
+    /// The longest time for which the request waits for a change.
     pub(super) longest: Duration,
     /// The last revision that the client has received.
     seen: Option<u64>,
-    /// The client subscribes to every change from now on.
+    /// Whether the client subscribes to every change from now on.
     pub(super) streams: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct LeaseWatchQuery {
 const MAX_WATCH_SECS: u64 = 60;
 /// The least time between two requests to a peer.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How long one request to a peer waits for a change.
+/// The time for which one request to a peer waits for a change, in seconds.
 const POLL_SECS: u64 = 20;
 
 impl LeaseWatchOptions {
@@ -70,7 +70,8 @@ impl LeaseWatchOptions {
         })
     }
 
-    /// Returns when the lease has changed since the known revision; without one, since now.
+    /// Returns when the lease has changed since the revision that the client knows, or since now if it knows
+    /// none.
     pub(super) async fn wait(&self, lease: &Lease, drain: &CancellationToken) {
         if self.longest.is_zero() {
             return;
@@ -108,7 +109,7 @@ impl LeaseApiState {
         sse(events)
     }
 
-    /// The same for a lease of a peer, which is polled.
+    /// Reports the changes of a lease of a peer, which is polled, until the lease is over.
     pub(super) fn stream_remote(self, id: LeaseId, headers: HeaderMap) -> Response {
         let begin = (self, id, headers, Some(0));
         let events = stream::unfold(begin, async |(interface, id, headers, seen)| {
@@ -120,12 +121,14 @@ impl LeaseApiState {
                     () = interface.leases.drain().cancelled() => return None,
                 };
                 match polled {
-                    // A gateway that responds early without a change is about to stop.
+                    // A gateway that responds early without a change is about to stop, so it is not polled again
+                    // at once.
                     Ok(document) if document.revision == seen => {
                         sleep_until(started + MIN_POLL_INTERVAL).await
                     }
                     Ok(mut document) => {
-                        // An event may be delayed. So it has no times that count from the request, and no secret.
+                        // An event may be delivered late, so the times that count from the request are removed.
+                        // The secrets are removed, too.
                         (document.held_for_ms, document.lease, document.ticket) = (None, None, None);
                         let next = (document.state != OVER).then_some(document.revision);
                         seen = document.revision;

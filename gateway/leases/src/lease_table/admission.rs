@@ -22,8 +22,8 @@ use super::{
     LeaseTable,
 };
 
-/// The part of one request in a lease, until its answer is made. When the last part is dropped and the id of the lease is
-/// in no answer, the lease ends.
+/// Counts one request among those that may be answered with a lease, until its answer is made. When the last of
+/// them is dropped and the id of the lease is in no answer, the lease ends.
 #[must_use = "dropping it may end the lease"]
 pub(crate) struct UndeliveredLeaseGuard {
     leases: Arc<LeaseTable>,
@@ -35,7 +35,7 @@ impl UndeliveredLeaseGuard {
         &self.lease
     }
 
-    /// Gives the part up. Returns true if the lease goes on without it.
+    /// Gives up the lease for this request. Returns true if the lease goes on without the request.
     pub(crate) fn give_up(self) -> bool {
         let lease = self.lease.clone();
         drop(self);
@@ -58,8 +58,8 @@ impl LeaseTable {
     /// request already, the request joins that lease, whose wait goes on as it was.
     ///
     /// # Errors
-    /// There are too many leases, or no client could be granted a lock now; or the request has the name of another one,
-    /// or of a lease that is over.
+    /// Returns an error if there are too many leases, if no client could be granted a lock now, or if the
+    /// request has the name of another one or of a lease that is over.
     pub(crate) fn begin(
         self: &Arc<Self>,
         wanted: LeaseSpec,
@@ -71,8 +71,7 @@ impl LeaseTable {
                 "a lease is asked for while the gateway stops",
             ));
         }
-        // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
-        // checked.
+        // The lease is granted only by the session that its id names, so that is the session that was checked.
         let LeaseContext { process, gateway, .. } = &self.context;
         let id = LeaseId::new(ZkPaths::member_name(gateway, wanted.placed.session), &SystemRandomness);
         let plan = wanted.placed.plan.clone();
@@ -93,8 +92,8 @@ impl LeaseTable {
     /// have used it, so that a repeat gets another one.
     ///
     /// # Errors
-    /// The name is that of another request; or the lease is over and its client may have worked under it, so it is never
-    /// granted a second time.
+    /// Returns an error if the name is that of another request, or if the lease is over and its client may have
+    /// worked under it: such a lease is never granted a second time.
     pub(crate) fn find_repeated(
         self: &Arc<Self>,
         principal: &Arc<str>,
@@ -113,7 +112,7 @@ impl LeaseTable {
             let message = "the name of another request for a lease";
             return Err(Refusal::new(RefusalReason::IdempotencyMismatch, message));
         }
-        // The sweep may not have seen yet that its time is over.
+        // The sweep may not have noticed yet that the time of the lease is over.
         self.end_if_lapsed(&lease);
         if lease.add_pending_request() {
             return Ok(Some(UndeliveredLeaseGuard { leases: self.clone(), lease }));
@@ -129,8 +128,9 @@ impl LeaseTable {
         plan: &Arc<GatewayPlan>,
     ) -> Result<Option<Arc<Lease>>, Refusal> {
         let mut all = self.lock_index();
-        // Under the mutex: a switch to another plan sets the flag before it reads the existing leases. Peers have
-        // received this plan, and the next one may grant the same by patterns that they have not received yet.
+        // The check is under the mutex, because a switch to another plan sets the flag before it reads the
+        // existing leases. Peers have received this plan, and the next one may grant the same by patterns that
+        // they have not received yet.
         if self.switching.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.config().plan()) {
             return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
         }
@@ -138,14 +138,15 @@ impl LeaseTable {
         let Some(bounds) = &settings.bounds else {
             return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
         };
-        // The caller was authenticated before the plan was read.
+        // The caller was authenticated before the plan was read, so its keys are checked again.
         let grants =
             |known: &plan::LeasePrincipal| *known.name == *lease.principal && may_take(known, &lease.keys);
         if !bounds.principals.iter().any(grants) {
             let message = format!("`{}` may not take these keys any more", lease.principal);
             return Err(Refusal::new(RefusalReason::LeaseForbidden, message));
         }
-        // Before the bounds: a repeat needs no lease of its own. Under the mutex: two requests may come at once.
+        // The name is looked up before the bounds are checked, because a repeat needs no lease of its own, and
+        // under the mutex, because two requests may come at once.
         let name = lease.name.as_ref();
         if let Some(named) = name.and_then(|name| all.find_named(&lease.principal, &name.key)) {
             return Ok(Some(named));

@@ -16,8 +16,8 @@ use super::{
     LeaseSettings, LeaseTable,
 };
 
-/// Another plan is being taken over. When this is dropped, leases are admitted again, whatever the reason: a panic as
-/// well.
+/// Exists while another plan is being taken over. When it is dropped, also by a panic, leases are admitted
+/// again.
 #[must_use]
 pub struct ConfigSwitchGuard<'l>(&'l LeaseTable);
 
@@ -27,7 +27,8 @@ impl ConfigSwitchGuard<'_> {
         self.0.lock_index().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
     }
 
-    /// The keys of these routes differ in the next plan. Call this before a request begins under that plan.
+    /// Records that the keys of these routes differ in the next plan. Call this before a request begins under
+    /// that plan.
     pub fn mark_rekeyed(&self, routes: &[String]) {
         if routes.is_empty() {
             return;
@@ -41,9 +42,10 @@ impl ConfigSwitchGuard<'_> {
         self.0.settings()
     }
 
-    /// Call this before the plan of these settings is in force, so that a reader of that plan finds them.
+    /// Sets the settings of leases. Call this before the plan of these settings is in force, so that a reader of
+    /// that plan finds them.
     pub fn set_settings(&self, settings: LeaseSettings) {
-        // Fails if the process stops.
+        // This fails only if the process stops.
         self.0.commands.send(LeaseThreadCommand::FollowCredentials(settings.authority.clone())).ok();
         self.0.settings.store(Arc::new(settings));
     }
@@ -55,18 +57,19 @@ impl Drop for ConfigSwitchGuard<'_> {
     }
 }
 
-/// True if the plan with these sites has a lock of the lease at another place.
+/// True if a plan with these sites has a lock of the lease at another place than the lease.
 fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockLocation>) -> bool {
     let mut locks = lease.keys.iter().zip(&lease.sites);
     locks.any(|(key, held)| site(key).is_none_or(|site| site_for_permits(site, key, lease.permits) != *held))
 }
 
 impl LeaseTable {
-    /// Call this before another plan is taken over. `site`: the lock of a key by that plan; `None` where the plan
-    /// delays. No lease begins as long as the returned guard exists.
+    /// Begins a switch to another plan. Call this before that plan is taken over. `site`: the lock of a key by
+    /// that plan; `None` where the plan delays. No lease begins as long as the returned guard exists.
     ///
     /// # Errors
-    /// The lock of a leased key would move: a lease and a request could hold the key at once.
+    /// Returns an error if the lock of a leased key would move, because a lease and a request could hold the key
+    /// at once then.
     pub fn begin_switch(
         &self,
         site: impl Fn(&ResourceKey) -> Option<LockLocation>,

@@ -17,7 +17,7 @@ const POLICY: &str = include_str!("../../../../policies/tests/two_services.yaml"
 const LEASES: &str =
     "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"job/*\"]}]}\n";
 
-/// Together with the commands for the worker.
+/// A table of leases, and the commands for its worker.
 pub(crate) fn lease_table(
     clock: Arc<ManualClock>,
 ) -> (Arc<LeaseTable>, mpsc::UnboundedReceiver<LeaseThreadCommand>) {
@@ -61,12 +61,12 @@ impl LeaseTable {
         self.admit_by_plan(self.config().plan()).is_ok()
     }
 
-    /// The request for the lease was checked by `plan`.
+    /// Admits a lease whose request was checked by `plan`.
     fn admit_by_plan(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, RefusalReason> {
         self.admit_named(plan, None)
     }
 
-    /// A new lease, or the one that has the name already.
+    /// Admits a new lease, or returns the one that has the name already.
     fn admit_named(
         &self,
         plan: Arc<GatewayPlan>,

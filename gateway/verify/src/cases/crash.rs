@@ -1,4 +1,4 @@
-//! Cases in which the service ends at work and starts again.
+//! Cases in which the service is ended while it works, and started again.
 
 use crate::{
     case::{CaseGroup, CasePrerequisite::Restart, Scenario, TestCase},

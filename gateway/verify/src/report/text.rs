@@ -69,7 +69,8 @@ pub fn render_tail(report: &VerifyReport) -> String {
     text
 }
 
-/// A race has hundreds of requests; the failure is at the end.
+/// The events at the end. A race has hundreds of requests, and its failure is at the end, so the others are left
+/// out.
 fn last_shown_events<T>(events: &[T]) -> &[T] {
     const SHOWN: usize = 8;
     &events[events.len().saturating_sub(SHOWN)..]

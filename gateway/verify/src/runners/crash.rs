@@ -21,7 +21,7 @@ use crate::{
 
 /// The time limit for the command, and again for the service to listen.
 const RESTART_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long the old process gets to stop listening after the command.
+/// The time for which the old process may go on listening after the command.
 const WRITE_TIME: Duration = Duration::from_millis(200);
 /// How many keys are written while the service ends.
 const KEYS: usize = 8;
@@ -32,7 +32,7 @@ struct CrashKeyWrites {
     before: Option<ObservedEffectValue>,
     /// Writes that were answered 2xx; their epochs are 16, 32 and so on.
     done: u64,
-    /// The first that was not.
+    /// The first write that was not.
     cut: Option<TestRequestRecord>,
 }
 
@@ -184,7 +184,7 @@ async fn check_remaining(
     if !silent {
         return Ok(());
     }
-    // Compared by number, the same token is not older.
+    // A service that compares numbers accepts the same token again, so an older one is sent to it.
     let watermark = epoch(16 * (done + 1));
     let (probe, expected) = match (context.service.fields.form, more) {
         (ComparedHeaderKind::Number, 1) => (epoch(watermark.epoch - 1), ServiceRequestOutcome::Stale),

@@ -51,7 +51,7 @@ pub(super) async fn run_concurrent(
                 spread.instance(copy as usize),
             )
             .await;
-            // At one moment, or spread over the time that one of them takes.
+            // The copies are sent at one moment, or spread over the time that one of them takes.
             copies.push(send_after(context.pace * (copy * (round % 3)) / COPIES, ready));
         }
         let shots = join_all(copies).await;
@@ -117,7 +117,8 @@ pub(super) async fn send_then_read(
     Ok((shot, seen))
 }
 
-/// All other writes are older. So every effect after the answer to the newer one is the effect of an older one.
+/// Fails if there was an effect after the answer to the newer write. All other writes are older, so that effect
+/// is the effect of an older one.
 pub(super) fn check_no_late_effect(
     context: &TestContext<'_>,
     newer: &TestRequestRecord,
@@ -146,7 +147,7 @@ pub(super) async fn run_writers(
     let before = context.read_effects(&keys).await?;
     let mut all = Vec::new();
     for writer in 0..WRITERS {
-        // In an order that differs from the order of the tokens.
+        // The writers send in an order that differs from the order of their tokens.
         let number = writer * 37 % WRITERS;
         let token = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");

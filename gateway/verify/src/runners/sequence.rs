@@ -22,13 +22,13 @@ struct CaseState<'a, 's> {
     seen: HashMap<String, ObservedEffectValue>,
 }
 
-/// How many keys a case may name.
+/// The most keys that a case may name.
 const KEYS: usize = 8;
 
 /// Whether the requests of a case have operations of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CaseOperationIdMode {
-    /// All but a repeat.
+    /// Each request has an operation of its own, except for a repeat.
     Own,
     One,
 }
@@ -98,7 +98,8 @@ async fn run(
         log.push(shot.event(change.as_ref()));
         let expect = step.expect.resolve_same_tenure(context.service.fields.form);
         let lets_in = matches!(expect, ExpectedResult::Accepted | ExpectedResult::Ready);
-        // It is not known how a request of another kind changes the reading, if it does.
+        // It is not known how a request of another kind changes the reading, if it does, so its effect is not
+        // judged.
         let effect_change = change
             .filter(|_| step.act != CaseStepKind::Read && !(step.act == CaseStepKind::WriteOther && lets_in));
         match expect {

@@ -1,4 +1,4 @@
-//! Sends an older write that takes long, and a newer one meanwhile.
+//! Sends an older write that takes long, and a newer one while it runs.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     token_headers::{SyntheticTokenHeaders, epoch},
 };
 
-/// Long enough for a service to read the head of a request.
+/// A time that is long enough for a service to read the head of a request.
 const HEAD: Duration = Duration::from_millis(300);
 
 /// The older write takes the slow path of the service. The newer one follows after a part of that time.
@@ -73,8 +73,8 @@ pub(super) async fn run_held_body(
             .is_some_and(|it| it != EffectReadingDiff::Effects(0));
         let newer = context.prepare(spec(epoch(32))).await.send_now();
         tokio::pin!(newer);
-        // A service that holds the key while it reads would never answer the newer write. Then the older one is
-        // completed first.
+        // A service that holds the key while it reads would never answer the newer write. So the older one is
+        // completed after a time limit.
         let patience = Duration::from_secs(2).max(context.pace * 10);
         let answered = timeout(patience, &mut newer).await;
         go.send(()).ok();

@@ -1,4 +1,4 @@
-//! The holders of the key, and what releases it at the latest.
+//! The holders of the key, and the conditions that release it at the latest.
 
 use fencegate_lock::manager::{admin_query::LockQueueEntry, listing::HeldLockInfo};
 use fencegate_policies::{
@@ -18,7 +18,7 @@ pub(super) struct HolderRow {
     pub(super) gateway: String,
     /// The page of that gateway about the key.
     pub(super) page: Option<String>,
-    /// The address at which other gateways reach it.
+    /// The address at which other gateways reach that gateway.
     pub(super) peer: Option<String>,
     pub(super) token: String,
     pub(super) since: String,
@@ -37,7 +37,8 @@ pub(super) fn holder_rows(known: &KeyFacts, gateway: &str) -> Vec<HolderRow> {
     };
     let mut holders: Vec<HolderRow> =
         holding.iter().map(|node| HolderRow::remote(known, gateway, node, ours(node))).collect();
-    // ZooKeeper was not queried, or its response is older than the grant of this gateway.
+    // A tenure is missing from the response of ZooKeeper if ZooKeeper was not queried, or if the response is
+    // older than the grant of this gateway.
     let is_listed = |tenure: &HeldLockInfo| {
         holding.iter().any(|node| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };

@@ -29,7 +29,7 @@ pub(super) struct KeyFacts {
     pub(super) leases: Vec<AdminLease>,
 }
 
-/// How many finished requests are shown.
+/// The most finished requests that are shown.
 const PAST: usize = 10;
 
 impl KeyFacts {
@@ -43,7 +43,7 @@ impl KeyFacts {
             link: encode_path_segment(text),
             local: seen.locks.lock_info(&key),
             line: line.map_err(|error| error.to_string()),
-            // Without the members only the links are missing.
+            // Without the members, only the links are missing from the page.
             members: members.unwrap_or_default(),
             active: seen.requests.active(&key),
             finished: seen.requests.finished(&key, PAST),

@@ -104,7 +104,7 @@ pub(super) fn inferred_watermark_text(known: &KeyFacts, plan: &GatewayPlan) -> O
     })
 }
 
-/// The same key on the pages of other gateways.
+/// Links to the same key on the pages of other gateways.
 pub(super) fn peer_links(known: &KeyFacts, gateway: &str, request: &str) -> Vec<Link> {
     let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
     let link = |name: &str| {
@@ -119,7 +119,7 @@ pub(super) fn peer_links(known: &KeyFacts, gateway: &str, request: &str) -> Vec<
     names.into_iter().filter_map(link).collect()
 }
 
-/// The page of the key at another gateway.
+/// The address of the page of the key at another gateway.
 pub(super) fn key_page_url(known: &KeyFacts, name: &str, gateway: &str) -> Option<String> {
     let page = peer_page_url(&known.members, name, gateway)?;
     Some(format!("{page}locks/{}", known.link))

@@ -11,7 +11,7 @@ use crate::{models, page::layout::format_millis};
 pub(super) struct KeySummary<'a> {
     facts: &'a KeyFacts,
     gateway: &'a str,
-    /// The request in question; empty for none.
+    /// The id of the request that the reader asks about; empty for none.
     request: &'a str,
 }
 
@@ -30,7 +30,7 @@ impl<'a> KeySummary<'a> {
         }
     }
 
-    /// The state of the request in question.
+    /// The state of the request that the reader asks about.
     pub(super) fn describe_queried_request(&self) -> Option<String> {
         if self.request.is_empty() {
             return None;
@@ -70,7 +70,7 @@ impl<'a> KeySummary<'a> {
         self.describe_lease().or_else(|| self.describe_holding_requests()).or_else(|| self.describe_node())
     }
 
-    /// A lease of this gateway holds the key.
+    /// The text about a lease of this gateway that holds the key.
     fn describe_lease(&self) -> Option<String> {
         let lease = self.facts.leases.iter().find(|lease| lease.token.is_some())?;
         let principal = &lease.principal;
@@ -78,7 +78,7 @@ impl<'a> KeySummary<'a> {
         Some(format!("{} for the client {principal}, as lease {} since {age}", self.gateway, lease.reference))
     }
 
-    /// Requests of this gateway hold the key.
+    /// The text about requests of this gateway that hold the key.
     fn describe_holding_requests(&self) -> Option<String> {
         let held = self.facts.local.as_ref()?.held.first()?;
         let since = format_millis(models::millis(held.since));
@@ -97,7 +97,7 @@ impl<'a> KeySummary<'a> {
         })
     }
 
-    /// A node in ZooKeeper holds the key for another process.
+    /// The text about a node in ZooKeeper that holds the key for another process.
     fn describe_node(&self) -> Option<String> {
         let mut held = self.facts.line.as_deref().unwrap_or_default().iter().filter(|node| node.holds);
         let first = held.next()?;
@@ -109,7 +109,7 @@ impl<'a> KeySummary<'a> {
         Some(format!("{}{others}{most}", first.owner_name()))
     }
 
-    /// Why there is no holder.
+    /// The sentence that explains why the key has no holder.
     fn describe_no_holder(&self) -> String {
         let key = &self.facts.display_name;
         if let Some(rest) = self.facts.local.as_ref().and_then(|lock| lock.rest) {
@@ -129,7 +129,7 @@ impl<'a> KeySummary<'a> {
         }
     }
 
-    /// The waiters before the request in question, or all of them.
+    /// The text about the waiters: those before the request that the reader asks about, or all of them.
     fn describe_waiters(&self) -> String {
         let waiting: Vec<&ActiveRequest> =
             self.facts.active.iter().filter(|staying| staying.works.is_none()).collect();
@@ -159,7 +159,7 @@ impl<'a> KeySummary<'a> {
     }
 }
 
-/// A request, by the id that its client can quote.
+/// The id of a request, which its client can quote.
 fn request_name(staying: &ActiveRequest) -> &str {
     staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or("without a name")
 }

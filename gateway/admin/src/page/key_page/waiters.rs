@@ -26,7 +26,7 @@ pub(super) struct LockNodeRow {
     pub(super) state: String,
 }
 
-/// Requests that are shown.
+/// The most requests that are shown.
 pub(super) const SHOWN: usize = 20;
 
 pub(super) fn local_waiters(known: &KeyFacts) -> Vec<WaiterRow> {

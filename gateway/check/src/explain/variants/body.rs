@@ -21,19 +21,19 @@ pub(super) fn body_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
     edits.map(|(spelling, body)| RequestVariant::with_body(sample, spelling, body.to_string())).collect()
 }
 
-/// The value to which a pointer leads; of a list that of its first item.
+/// The value to which a pointer leads; the value of the first item if the pointer leads through a list.
 struct BodyEdits<'b> {
     body: &'b JsonNode,
-    /// The pointer, for people.
+    /// The text of the pointer.
     name: String,
     steps: Vec<JsonStep<'b>>,
 }
 
-/// A body, and what is spelled differently in it.
+/// The name of a spelling, and the body with it.
 type SpelledBody = (String, JsonNode);
 
 impl BodyEdits<'_> {
-    /// `None` where the pointer leads to no text and to no number.
+    /// All spellings of the value. `None` if the pointer leads to neither a text nor a number.
     fn all(&self) -> Option<Vec<SpelledBody>> {
         let Self { body, name, steps } = self;
         let value = self.body.clone().at_mut(steps)?.clone();
@@ -98,7 +98,7 @@ impl BodyEdits<'_> {
                 let mut values: Vec<_> = spelled
                     .map(|spelling| (spelling.name.to_owned(), JsonNode::from_text(&spelling.text)))
                     .collect();
-                // A number has no leading zero.
+                // A number in JSON has no leading zero, so a text with one has no number in its place.
                 if is_number && (text == "0" || !text.starts_with('0')) {
                     values.push(("number in the place".to_owned(), JsonNode::Scalar(text.to_owned())));
                 }

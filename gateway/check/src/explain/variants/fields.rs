@@ -27,12 +27,12 @@ struct FieldEdit {
     spelling: String,
     name: HeaderName,
     value: String,
-    /// The field that goes; none where the line is one more.
+    /// The field that is removed; `None` if the line is added to the others.
     removed: Option<HeaderName>,
 }
 
 impl FieldEdit {
-    /// `None` where no client can send such a line.
+    /// The sample with this edit. `None` if no client can send such a line.
     fn apply(self, sample: &SampleRequest) -> Option<RequestVariant> {
         let Self { spelling, name, value, removed } = self;
         let written = format!("{name}: {value}");

@@ -21,7 +21,7 @@ impl JsonNode {
     /// The most objects and lists within each other. A deeper body has no spellings.
     const DEEPEST: usize = 64;
 
-    /// `None` if the text is no JSON, or too deep.
+    /// Parses a JSON text. `None` if it is no JSON, or too deep.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::parse_value(serde_json::from_str(text).ok()?, Self::DEEPEST)
     }
@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for RawMembersVisitor {
 mod tests {
     use super::*;
 
-    /// What is not edited stays as it was written: the order, repeated names, and numbers that no integer holds.
+    /// Unedited parts stay as they were written: the order, repeated names, and numbers that no integer holds.
     #[test]
     fn unedited_parts_keep_spelling() {
         let text = r#"{"b":1.50,"a":[{"x":123456789012345678901234567890},null,true],"b":"é\n"}"#;
@@ -152,7 +152,7 @@ mod tests {
         assert!(node.at_mut(&[Some("a"), Some("7")]).is_none() && node.at_mut(&[Some("c")]).is_none());
     }
 
-    /// A text that is no JSON, and one that is deeper than any body, have no tree.
+    /// A text that is no JSON, or that is nested too deep, has no tree.
     #[test]
     fn broken_and_deep_texts_have_no_tree() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

@@ -21,12 +21,12 @@ use fencegate_policies::key::SourceValue;
 pub(super) use self::variant::RequestVariant;
 use super::sample::SampleRequest;
 
-/// The spellings next to `sample`, each once. `sources`: the values of which its keys are made; parts of the request that are in
-/// no key have other spellings only where they can take the request to another route.
+/// The spellings next to `sample`, each once. `sources`: the values of which its keys are made. Parts of the
+/// request that are in no key get other spellings only if these can take the request to another route.
 pub(super) fn nearby_requests(sample: &SampleRequest, sources: &[SourceValue]) -> Vec<RequestVariant> {
     let mut values: Vec<SourceValue> = Vec::new();
     for value in sources {
-        // Of a list the spellings of one item are enough.
+        // A list has a value for each item. The spellings of one item are enough.
         if !values.iter().any(|other| other.source == value.source) {
             values.push(value.clone());
         }
@@ -40,7 +40,7 @@ pub(super) fn nearby_requests(sample: &SampleRequest, sources: &[SourceValue]) -
     all.filter(|variant| seen.insert(variant.written.clone())).collect()
 }
 
-/// Methods compare exactly, and a HEAD is answered as the GET would be.
+/// The spellings of the method. Methods compare exactly, and a HEAD is answered as the GET would be.
 fn method_variants(sample: &SampleRequest) -> Vec<RequestVariant> {
     let mut methods = vec![("method in other case", texts::swap_case(&sample.method))];
     match &*sample.method {

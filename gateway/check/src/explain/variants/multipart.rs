@@ -25,13 +25,13 @@ struct MultipartField<'t> {
 }
 
 impl<'t> MultipartForm<'t> {
-    /// `None` if the parameters of the media type do not begin with a boundary.
+    /// Reads a form. `None` if the parameters of the media type do not begin with a boundary.
     pub(super) fn parse(parameters: &'t str, text: &'t str) -> Option<Self> {
         let boundary = parameters.trim().strip_prefix("boundary=")?.trim_matches('"');
         (!boundary.is_empty()).then_some(Self { text, boundary })
     }
 
-    /// The first part of that name.
+    /// The first part with this name.
     fn part(&self, name: &str) -> Option<MultipartField<'t>> {
         let opening = format!("--{}\r\n", self.boundary);
         let closing = format!("\r\n--{}", self.boundary);
@@ -45,14 +45,14 @@ impl<'t> MultipartForm<'t> {
         })
     }
 
-    /// The text with these parts in the place of that one.
+    /// The text with the parts of `with` in the place of `part`.
     fn replaced(&self, part: MultipartField<'_>, with: &[(&str, &str)]) -> String {
         let boundary = self.boundary;
         let written = with.iter().map(|(head, value)| format!("--{boundary}\r\n{head}\r\n\r\n{value}\r\n"));
         format!("{}{}{}", &self.text[..part.start], written.collect::<String>(), &self.text[part.end..])
     }
 
-    /// Spellings of a part of which a key is made.
+    /// The spellings of a part of which a key is made.
     pub(super) fn respelled(&self, name: &str, value: &SourceValue, is_list: bool) -> Vec<SpelledParameters> {
         let Some(part) = self.part(name) else { return Vec::new() };
         let raw = value.raw.as_deref().unwrap_or(part.value);

@@ -10,15 +10,15 @@ use super::{
 /// The text of a query, or of a form in a body (`application/x-www-form-urlencoded`).
 pub(super) struct ParameterList<'t> {
     pub(super) text: &'t str,
-    /// What a parameter is called: `parameter` or `field`.
+    /// The word for one parameter: `parameter` or `field`.
     pub(super) noun: &'static str,
 }
 
-/// Another text, and what is spelled differently in it.
+/// The name of a spelling, and the text with it.
 pub(super) type SpelledParameters = (String, String);
 
 impl ParameterList<'_> {
-    /// As they were written, each with its name and the rest.
+    /// The parameters as they were written, each with its name and its value.
     fn pairs(&self) -> Vec<(&str, &str)> {
         let pairs = self.text.split('&').filter(|pair| !pair.is_empty());
         pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect()
@@ -42,7 +42,7 @@ impl ParameterList<'_> {
         written.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
     }
 
-    /// Spellings of a parameter of which a key is made.
+    /// The spellings of a parameter of which a key is made.
     pub(super) fn respelled(&self, name: &str, value: &SourceValue, is_list: bool) -> Vec<SpelledParameters> {
         let Some(at) = self.position(name) else { return Vec::new() };
         let (written, text) = self.pairs()[at];
@@ -68,7 +68,7 @@ impl ParameterList<'_> {
         found
     }
 
-    /// A parameter with the name of a value that stands elsewhere in the request.
+    /// The spellings with a parameter that has the name of a value elsewhere in the request.
     pub(super) fn beside(&self, name: &str, value: &SourceValue) -> Vec<SpelledParameters> {
         let Some(raw) = value.raw.as_deref().filter(|_| self.position(name).is_none()) else {
             return Vec::new();
@@ -84,7 +84,7 @@ impl ParameterList<'_> {
     }
 }
 
-/// What a value is called that is there twice, and one beside which there is another value.
+/// The names of two spellings: of a value that is there twice, and of a value beside which there is another one.
 pub(super) fn repeat_labels(noun: &str, is_list: bool) -> [String; 2] {
     if is_list {
         ["item twice in".to_owned(), "list longer by one,".to_owned()]

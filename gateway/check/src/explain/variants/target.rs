@@ -13,14 +13,14 @@ use crate::explain::sample::SampleRequest;
 
 /// The parts of a target as it was written.
 pub(super) struct TargetParts<'t> {
-    /// Scheme and authority; empty where the target begins with its path.
+    /// Scheme and authority; empty if the target begins with its path.
     origin: &'t str,
     pub(super) path: &'t str,
     pub(super) query: Option<&'t str>,
 }
 
 impl<'t> TargetParts<'t> {
-    /// `None` where the target has no path, as `*`.
+    /// Takes a target apart. `None` if it has no path, such as `*`.
     pub(super) fn parse(target: &'t str) -> Option<Self> {
         let start = match target.starts_with('/') {
             true => 0,
@@ -60,7 +60,7 @@ impl<'t> TargetParts<'t> {
     }
 }
 
-/// Text behind a segment, with what it is.
+/// Texts behind a segment, each with the name of the spelling.
 const BEHIND: [(&str, &str); 9] = [
     (".json", "suffix `.json`"),
     (".xml", "suffix `.xml`"),
@@ -130,7 +130,7 @@ fn values_in_segments<'s>(segments: &[&str], sources: &'s [SourceValue]) -> Vec<
     let position = |value: &str| {
         let decoded = || segments.iter().map(|segment| decode(segment));
         let whole = decoded().position(|segment| segment == value);
-        // Text stands around the variable.
+        // The segment may have other text around the variable.
         whole.or_else(|| decoded().position(|segment| segment.contains(value)))
     };
     values.filter_map(|value| Some((position(value)?, value))).collect()
@@ -155,14 +155,15 @@ pub(super) fn encode(text: &str, plain: &[u8]) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// The text with its first letter or digit escaped, and with the sign of that escape escaped as well.
+/// The text with its first letter or digit escaped, and the text with the percent sign of that escape escaped,
+/// too.
 pub(super) fn escape_first(text: &str) -> Option<(String, String)> {
     let first = text.chars().next().filter(char::is_ascii_alphanumeric)?;
     let digits = format!("{:02X}{}", u32::from(first), &text[1..]);
     Some((format!("%{digits}"), format!("%25{digits}")))
 }
 
-/// Escapes keep their case: there it has no meaning.
+/// Swaps the case of letters outside of escapes. In an escape the case of digits has no meaning.
 fn swap_case_outside_escapes(text: &str) -> String {
     let mut swapped = String::with_capacity(text.len());
     let mut parts = text.split('%');

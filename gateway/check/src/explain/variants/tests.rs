@@ -1,4 +1,4 @@
-//! What the spellings next to a request give.
+//! The results of spellings next to a request.
 
 use bytes::Bytes;
 use fencegate_policies::file;
@@ -71,7 +71,7 @@ fn assert_outcomes(explained: &RequestExplanation, expected: &[(&str, VariantOut
     }
 }
 
-/// A key of numbers has one spelling for each, or refuses it; the paths beside it go where no lock is.
+/// A number in a path has the same key in each spelling, or is refused; another path is unfenced.
 #[test]
 fn spellings_of_number_in_path() {
     use VariantOutcome::{Refused, SameKey, Unfenced};
@@ -98,7 +98,7 @@ fn spellings_of_number_in_path() {
     assert_eq!(refused.refused.as_ref().and_then(|refused| refused.reason), Some("key-invalid"));
 }
 
-/// A key of free texts has another key for each spelling of a value, and the explanation says so.
+/// A free text has another key for each spelling, and the explanation says so.
 #[test]
 fn spellings_of_free_text_in_path() {
     let note = explained("POST /notes/a7", &[], "");
@@ -111,7 +111,7 @@ fn spellings_of_free_text_in_path() {
     assert!(row.contains("/notes/A7") && row.contains("another key") && row.ends_with("note/A7"), "{row}");
 }
 
-/// Lists, and members that are there twice or in another place.
+/// Spellings of values in a JSON body: in lists, and of members that are there twice or in another place.
 #[test]
 fn spellings_of_values_in_body() {
     use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
@@ -137,7 +137,7 @@ fn spellings_of_values_in_body() {
     assert_eq!(longer.keys, ["cart/7", "sku/a", "sku/ax", "sku/b"]);
 }
 
-/// Fields, parameters and the host.
+/// Spellings of header fields, of parameters and of the host.
 #[test]
 fn spellings_of_fields_and_parameters() {
     use VariantOutcome::{AnotherKey, Refused, SameKey};
@@ -157,7 +157,7 @@ fn spellings_of_fields_and_parameters() {
     );
 }
 
-/// Fields of a form, as parameters of a query.
+/// Fields of a form have the spellings that parameters of a query have.
 #[test]
 fn spellings_of_form_fields() {
     use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
@@ -180,7 +180,7 @@ fn spellings_of_form_fields() {
     assert_eq!(variant(&pay, "list longer by one, `sku`").written, "payer=7&sku=a&sku=ax");
 }
 
-/// Parts of a form, as fields of one.
+/// Parts of a multipart form have the spellings that fields of a form have.
 #[test]
 fn spellings_of_parts() {
     use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};

@@ -68,7 +68,7 @@ fn uuid_digits(text: &str) -> Option<String> {
     (digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digits)
 }
 
-/// `digits` are 32 ASCII characters.
+/// The UUID with hyphens. `digits` are its 32 ASCII characters.
 fn with_hyphens(digits: &str) -> String {
     let groups = [0..8, 8..12, 12..16, 16..20, 20..32];
     groups.map(|group| digits.get(group).unwrap_or_default()).join("-")

@@ -7,7 +7,7 @@ use crate::explain::sample::SampleRequest;
 
 /// A request in another spelling than the sample.
 pub(in crate::explain) struct RequestVariant {
-    /// What is spelled differently.
+    /// The difference in spelling.
     pub(in crate::explain) spelling: String,
     /// The part of the request that differs: its method, its target, a header field, or its body.
     pub(in crate::explain) written: String,

@@ -57,7 +57,7 @@ impl RegistryFixture {
         )
     }
 
-    /// One of several guards that share a store.
+    /// The announcement of one of several guards that share a store.
     fn announce_shared(
         &self,
         address: &Arc<ResolvedEndpoint>,

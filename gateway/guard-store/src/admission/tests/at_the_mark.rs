@@ -5,7 +5,7 @@ use fencegate_policies::token::LARGEST_JUMP;
 use super::*;
 use crate::store::{CommitSeq, KeyWatermarks};
 
-/// A write with the token of a read is stale, both when it is announced and when it is settled.
+/// A write with the token of a read is stale, both at the first check and at the second one.
 #[test]
 fn write_with_read_token_is_stale() {
     let mut first = admission_table();
@@ -23,7 +23,7 @@ fn write_with_read_token_is_stale() {
     ));
 }
 
-/// A read with the token of a write is stale, both when it is announced and when it is settled.
+/// A read with the token of a write is stale, both at the first check and at the second one.
 #[test]
 fn read_with_write_token_is_stale() {
     let mut first = admission_table();
@@ -41,8 +41,8 @@ fn read_with_write_token_is_stale() {
     ));
 }
 
-/// The key may have been evicted between announcement and settling, and recreated by another claim: a read at the
-/// floor is refused.
+/// Between the two checks of a read, its key may be evicted, and created again by another claim. The second
+/// check refuses a read at the floor all the same.
 #[test]
 fn settle_refuses_read_at_floor() {
     let mut table = admission_table();
@@ -125,8 +125,8 @@ fn resolve_ends_only_doubt_of_token() {
     assert!(matches!(table.check_and_register(&write_claim(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
-/// After a crash only epochs are restored, and none of them is admitted again; after a clean stop the whole tokens
-/// are.
+/// After a crash only the epochs of watermarks are restored, and no token of such an epoch is admitted again;
+/// after a clean stop the whole tokens are restored.
 #[test]
 fn restart_recovers_epochs_or_whole_watermarks() {
     let epochs = DurableKeyWatermarks { write: Some(20), read: Some(25) };

@@ -57,7 +57,7 @@ fn sets_and_reads_mark_keys_active() {
     let set = PresentedDispatch { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
     assert_eq!(settle_claim(&mut table, &set, NOW).1, [at_work("a"), at_work("b")]);
     assert_eq!(settle_claim(&mut table, &claim("r", 30, 1, LockMode::Shared), NOW).1, [at_work("r")]);
-    // A guard that only observes sends dispatches as well.
+    // A guard that only observes registers dispatches in this way. Their keys are at work, too.
     assert_eq!(table.register_dispatch(&claim("o", 30, 1, LockMode::Exclusive), NOW).1, [at_work("o")]);
 }
 
@@ -98,7 +98,7 @@ fn unclean_stop_quarantines_only_active_keys() {
         matches!(table.check_and_register(&both, NOW), Err(DispatchRefusedError::Quarantine { .. })),
         "all of a set or none"
     );
-    // The key stays in the store's list until then, so a second unclean stop loses nothing.
+    // The key stays in the store's list until the quarantine ends, so a second unclean stop loses nothing.
     assert_eq!(release_rested(&mut table, NOW + Duration::from_secs(29)), []);
     let evicted = evict(&mut table, NOW + EXECUTION, 0, NOW + Duration::from_secs(29));
     assert!(!evicted.contains(&StoreMutation::Forget { key: key("a") }), "{evicted:?}");

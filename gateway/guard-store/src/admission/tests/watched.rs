@@ -197,7 +197,7 @@ fn restarted_doubt_needs_remaining_time() {
     for (target, asked) in [
         (Some(second_target()), vec![second_target()]),
         (None, vec![first_target(), second_target()]),
-        // No longer an endpoint of the policy.
+        // The policy no longer has this endpoint, so all of its endpoints are probed.
         (Some(DispatchTarget::whole_endpoint_target("three:80")), vec![first_target(), second_target()]),
     ] {
         let stop = CleanShutdownState { doubts: vec![left(target)], ..CleanShutdownState::default() };

@@ -17,9 +17,9 @@ pub(in crate::store) const BEGINNING: &[u8] = b"fencegate guard backup ";
 pub struct BackupHeader {
     /// The identity of the store that was copied.
     pub identity: StoreIdentity,
-    /// Seconds of the wall clock when it was made, for display only.
+    /// The time at which the backup was made, in seconds of the wall clock; for display only.
     pub taken: u64,
-    /// No watermark in it is above this epoch, nor is its floor.
+    /// No watermark in the backup is above this epoch, nor is the backup's floor.
     pub highest: u64,
     pub floor: u64,
     pub era: u64,

@@ -13,7 +13,7 @@ use super::archive::{
 };
 use crate::store::recovery::FORMAT;
 
-/// Why a file is not accepted as a backup.
+/// The reason for which a file is not accepted as a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupFormatError {
     #[error("it cannot be read: {0}")]
@@ -31,7 +31,7 @@ pub enum BackupFormatError {
 /// Reads a whole backup, and returns its header.
 ///
 /// # Errors
-/// The file is no backup, or not whole.
+/// Returns an error if the file is no backup, or is not whole.
 pub fn verify_backup(path: &Path) -> Result<BackupHeader, BackupFormatError> {
     read_backup_rows(path, |_| Ok(()))
 }
@@ -40,7 +40,7 @@ pub fn verify_backup(path: &Path) -> Result<BackupHeader, BackupFormatError> {
 /// after them.
 ///
 /// # Errors
-/// The file is no backup or not whole, or `each` has failed.
+/// Returns an error if the file is no backup or is not whole, or if `each` has failed.
 pub fn read_backup_rows<E: From<BackupFormatError>>(
     path: &Path,
     each: impl FnMut(BackupRow) -> Result<(), E>,

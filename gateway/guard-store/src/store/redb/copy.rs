@@ -27,15 +27,15 @@ impl RedbStore {
     /// The header of a backup that is made now.
     ///
     /// # Errors
-    /// The store cannot be read, or is of a newer build.
+    /// Returns an error if the store cannot be read, or is of a newer build.
     pub fn backup_header(&self) -> Result<BackupHeader, StoreError> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
         self.read_header(&read, identity)
     }
 
-    /// The backup has exactly the commits before this call. A read transaction does not hold up commits; pages that
-    /// they free stay in use until the read has ended.
+    /// Writes a backup with exactly the commits before this call. A read transaction does not hold up commits;
+    /// pages that commits free stay in use until the read has ended.
     pub(super) fn copy_to(&self, into: &mut dyn Write) -> Result<BackupHeader, StoreBackupError> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;

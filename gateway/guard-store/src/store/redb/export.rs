@@ -1,6 +1,6 @@
 //! Exports the rows of a store that is moved elsewhere, and marks the file as moved.
 //!
-//! Nothing else in the file is changed, so a move that is given up before the marker leaves no trace.
+//! Nothing else in the file is changed, so a move that is given up before the file is marked leaves no trace.
 
 use std::{ops::Bound, path::Path, sync::Mutex};
 
@@ -16,7 +16,7 @@ use crate::{
     store::{DurableKeyWatermarks, KeyWatermarks, MovedMarker, StoreError, StoreIdentity, StoredKey},
 };
 
-/// Bytes of operations in one batch; the last operation may go beyond.
+/// The bytes of operations after which a batch ends; the last operation may go beyond.
 const MOST_BYTES: usize = 1 << 20;
 
 /// A row of watermarks in the file's form: key, epochs, and whole watermarks.
@@ -44,7 +44,7 @@ impl RedbStore {
         }
     }
 
-    /// Where the store was moved to, if it was.
+    /// The mark that the store was moved; `None` if it was not.
     pub fn moved_marker(&self) -> Result<Option<MovedMarker>, StoreError> {
         let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
         let single = read.open_table(SINGLE).map_err(|error| self.damaged_error(error))?;
@@ -53,7 +53,7 @@ impl RedbStore {
         departed.map_err(|error| self.damaged_error(error))
     }
 
-    /// Marks the file as moved, so that no guard opens it any more. On the disk when this returns.
+    /// Marks the file as moved, so that no guard opens it any more. The mark is on the disk when this returns.
     pub fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
         let identity = StoreIdentity { format: GONE, ..self.identity()? };
         self.run_write_transaction(|write| {
@@ -65,7 +65,8 @@ impl RedbStore {
         })
     }
 
-    /// The next keys after `last`, in the order of their bytes. Fewer than `most` are the last ones.
+    /// The next keys after `last`, in the order of their bytes. If fewer than `most` are returned, they are the
+    /// last ones.
     pub fn watermarks_after(
         &self,
         last: Option<&ResourceKey>,

@@ -19,17 +19,21 @@ use crate::store::{
 /// The properties of a restored store.
 #[derive(Debug, Clone)]
 pub struct RestoreOptions {
-    /// A new name, because the store that was backed up may still be in use somewhere.
+    /// The name of the restored store. It is a new one, because the store that was backed up may still be in use
+    /// somewhere.
     pub store: String,
-    /// No token up to here is admitted, on any key. It has to be at or above every token that was ever issued.
+    /// No token up to this epoch is admitted, on any key. It has to be at or above every token that was ever
+    /// issued.
     pub floor: u64,
-    /// How long earlier dispatches may still be sent, and may then run; longer if the backup has longer settings.
+    /// The time for which earlier dispatches may still be sent. Each of them may then run for `max_execution`,
+    /// or for the backup's own setting if that is longer.
     pub send_within: Duration,
     pub max_execution: Duration,
 }
 
 impl RestoreOptions {
-    /// How long every key is closed after the first start: a guard that stands still elsewhere may still send.
+    /// The time for which every key is closed after the first start, because a paused guard elsewhere may still
+    /// send.
     pub fn quarantine_length(&self, backup: &BackupHeader) -> Duration {
         self.send_within.saturating_add(backup.max_execution.unwrap_or_default().max(self.max_execution))
     }
@@ -46,7 +50,7 @@ impl RedbStore {
     /// watermark and floor.
     ///
     /// # Errors
-    /// The backup is not whole, or the floor is below the backup's own highest epoch.
+    /// Returns an error if the backup is not whole, or if the floor is below the backup's own highest epoch.
     pub fn restore(
         path: &Path,
         backup: &Path,
@@ -71,7 +75,7 @@ impl RedbStore {
         Ok(header)
     }
 
-    /// The last step makes the file a store, in one transaction.
+    /// Makes the file a store, in one transaction. This is the last step of a restore.
     fn finish_restore(&self, header: &BackupHeader, restored: &RestoreOptions) -> Result<(), StoreError> {
         let RestoreOptions { store, floor, .. } = restored;
         let identity = StoreIdentity { store: store.clone(), ..header.identity.clone() };

@@ -36,7 +36,7 @@ pub(super) const LIST: &str = "at-work-list";
 pub(super) const NEW: &[u8] = b"new";
 pub(super) const RESTORED: &[u8] = b"restored";
 pub(super) const LISTED: &[u8] = b"listed";
-/// Where the store was moved to, JSON.
+/// The mark of a store that was moved elsewhere, JSON.
 pub(super) const DEPARTED: &str = "departed";
 /// The format of a file whose store was moved, so that builds which do not know [`DEPARTED`] refuse the file as well.
 pub(super) const GONE: u32 = u32::MAX;
@@ -57,7 +57,7 @@ pub(super) struct RedbTables<'t> {
 }
 
 impl<'t> RedbTables<'t> {
-    /// Creates the missing ones.
+    /// Opens all tables, and creates the missing ones.
     pub(super) fn open(write: &'t WriteTransaction) -> Result<Self, redb::Error> {
         let single = write.open_table(SINGLE)?;
         let before = single.get(JOURNAL)?.map(|value| decode_journal_size(value.value())).unwrap_or_default();
@@ -177,7 +177,8 @@ fn entry_length(written: &[u8]) -> u64 {
     u64::try_from(written.len() + 2 * 32).unwrap_or(u64::MAX)
 }
 
-/// When it may be forgotten: seconds of the store's time.
+/// The time at which the operation may be forgotten, in seconds of the store's time; `None` if its outcome is
+/// unknown.
 fn expires_at(entry: &OperationJournalEntry) -> Option<u64> {
     match entry.state {
         JournalEntryState::Admitted => None,
@@ -204,7 +205,7 @@ pub(super) fn latest_operation_time(
     Ok(latest)
 }
 
-/// The length of the JSON, the JSON, and the body of a kept response if there is one.
+/// Encodes an entry as the length of its JSON, the JSON, and the body of a kept response if there is one.
 fn encode_entry(entry: &OperationJournalEntry) -> Vec<u8> {
     let json = serde_json::to_vec(entry).expect("plain fields serialise");
     let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");
@@ -237,7 +238,7 @@ fn encode_epochs(epochs: &DurableKeyWatermarks) -> [u8; 16] {
 
 pub(super) fn decode_epochs(bytes: &[u8]) -> Option<DurableKeyWatermarks> {
     let (write, read) = bytes.split_at_checked(8)?;
-    // No czxid is zero.
+    // An epoch is a czxid, and no czxid is zero, so zero stands for no watermark.
     let some = |epoch: u64| (epoch > 0).then_some(epoch);
     (read.len() == 8)
         .then(|| DurableKeyWatermarks { write: some(decode_number(write)), read: some(decode_number(read)) })

@@ -87,8 +87,8 @@ fn refused(answer: Result<HeldLease, RefusalReason>) -> RefusalReason {
     answer.map(drop).expect_err("refused")
 }
 
-/// The handler of the first request stands still after the grant. A repeat is answered with the lease, and then the
-/// first request goes away: the lease lives on.
+/// A lease that a repeat was answered with outlives the first request, which is dropped after the grant and
+/// before its answer.
 #[tokio::test(start_paused = true)]
 async fn lease_told_to_repeat_outlives_first_request() {
     let mut bench = Bench::new();
@@ -102,7 +102,7 @@ async fn lease_told_to_repeat_outlives_first_request() {
     assert!(!lease.is_over() && over.try_recv().is_err(), "a client was told that it holds");
 }
 
-/// The same the other way round: the first request is answered, and its repeat goes away.
+/// A lease that the first request was answered with outlives its repeat, which is dropped before its answer.
 #[tokio::test(start_paused = true)]
 async fn lease_told_to_first_request_outlives_repeat() {
     let mut bench = Bench::new();
@@ -116,7 +116,8 @@ async fn lease_told_to_first_request_outlives_repeat() {
     assert!(!lease.is_over() && over.try_recv().is_err(), "a client was told that it holds");
 }
 
-/// The first request goes away while its lease waits. A repeat that waits for it keeps its place in the queue.
+/// If the first request is dropped while its lease waits, a repeat that waits for the same lease keeps its place
+/// in the queue.
 #[tokio::test(start_paused = true)]
 async fn waiting_repeat_keeps_lease_of_first_request() {
     let mut bench = Bench::new();
@@ -175,8 +176,8 @@ async fn used_lease_is_granted_once() {
     assert!(bench.next_task().is_none(), "one lease");
 }
 
-/// The wait for another holder ends: the request and its repeat have the same outcome, and the next repeat gets another
-/// lease.
+/// If the wait for another holder times out, the request and its repeat have the same outcome, and the next
+/// repeat gets another lease.
 #[tokio::test(start_paused = true)]
 async fn repeat_has_outcome_of_first_request() {
     let mut bench = Bench::new();
@@ -192,8 +193,8 @@ async fn repeat_has_outcome_of_first_request() {
     assert!(!Arc::ptr_eq(&bench.next_task().expect("another lease"), &lease));
 }
 
-/// A request whose wait ends while its lease waits for another one is in progress. With the last of them the lease ends,
-/// and the lock service is away.
+/// A request whose wait ends while another request waits for the same lease is refused as in progress. The lease
+/// ends with the last of these requests, which is refused because the lock service does not respond.
 #[tokio::test(start_paused = true)]
 async fn undecided_request_is_in_progress_while_lease_waits() {
     let mut bench = Bench::new();
@@ -212,8 +213,8 @@ async fn undecided_request_is_in_progress_while_lease_waits() {
     assert!((3 * SECOND..4 * SECOND).contains(&begun.elapsed()), "each has its own wait");
 }
 
-/// A lease whose client knows its id waits for as long as it is renewed. A repeat that waits for its grant changes nothing
-/// of that: it is in progress when its own wait is over.
+/// A lease whose client knows its id waits for as long as it is renewed, whether or not a repeat waits for its
+/// grant. The repeat is refused as in progress when its own wait is over.
 #[tokio::test(start_paused = true)]
 async fn repeat_of_queued_lease_is_in_progress() {
     let mut bench = Bench::new();
@@ -232,7 +233,8 @@ async fn repeat_of_queued_lease_is_in_progress() {
     assert!(Arc::ptr_eq(&granted(bench.request("run-7", SECOND).await), &lease));
 }
 
-/// While the gateway stops, a lease that waits is refused, and one that is held is told to a repeat, which gives it back.
+/// While the gateway stops, a request whose lease waits is refused, and a repeat is answered with a lease that
+/// is held, so that its client can give it back.
 #[tokio::test(start_paused = true)]
 async fn stopping_gateway_tells_held_lease() {
     let mut bench = Bench::new();
@@ -249,8 +251,8 @@ async fn stopping_gateway_tells_held_lease() {
     assert_eq!(refused(waiting.await), RefusalReason::Draining);
 }
 
-/// The process stands still between the grant and the answer, and the lease expires meanwhile. The request is refused,
-/// also where it runs before the sweep.
+/// If the lease expires while the process is paused between the grant and the answer, the request is refused,
+/// also if it runs before the sweep.
 #[tokio::test(start_paused = true)]
 async fn expired_lease_is_not_told_as_held() {
     let mut bench = Bench::new();
@@ -266,7 +268,7 @@ async fn expired_lease_is_not_told_as_held() {
     assert!(bench.next_task().is_some(), "another lease");
 }
 
-/// The first request stands still after the grant until the lease has expired. A repeat gets another lease at once.
+/// If the lease expires while its first request is paused after the grant, a repeat gets another lease at once.
 #[tokio::test(start_paused = true)]
 async fn repeat_of_expired_untold_lease_begins_another() {
     let mut bench = Bench::new();
@@ -284,7 +286,7 @@ async fn repeat_of_expired_untold_lease_begins_another() {
     assert!(Arc::ptr_eq(&granted(repeat.await), &next));
 }
 
-/// A repeat that comes when the lease has expired, and before the sweep, is refused like one that comes later.
+/// A repeat that comes after the lease has expired, but before the sweep, is refused like one that comes later.
 #[tokio::test(start_paused = true)]
 async fn repeat_does_not_revive_expired_lease() {
     let mut bench = Bench::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderName, Method};
 use fencegate_upstream::{self as upstream, Fence, Number, Settings, Token};
 
-/// The part of the stamp that is compared with the last execution on the same key.
+/// What is compared with the last execution on the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum TokenComparison {
     /// The token must be greater. This refuses stale requests and duplicates.
@@ -13,7 +13,7 @@ pub(crate) enum TokenComparison {
     /// The number must not be smaller. This refuses stale requests, for services that get several requests of one
     /// tenure.
     Number,
-    /// Compares nothing, like a service without fencing.
+    /// Compare nothing, like a service without fencing.
     Off,
 }
 

@@ -1,5 +1,5 @@
-//! Every `bad/*.yaml` and `bad/guard/*.yaml` is diagnosed exactly as in the `.txt` beside it, and the examples are
-//! diagnosed as sound.
+//! Compares the diagnostics of every `bad/*.yaml` and `bad/guard/*.yaml` with the `.txt` beside it, and checks
+//! that the examples have no errors.
 //!
 //! After a change of wording: `REWRITE=1 cargo test -p fencegate-policies --test bad`, then read the difference.
 
@@ -43,7 +43,7 @@ fn each_code_has_bad_file() {
         load("{version: 1, routes: [{name: a, match: {path: '/{id}'}, fence: {key: 'a/{path.id}'}}]}").hints;
     let seen: BTreeSet<DiagnosticCode> =
         bad_files().into_iter().flat_map(codes).chain(hints.iter().map(|hint| hint.code)).collect();
-    // Codes from FG05 on are met at start, beyond the file.
+    // Codes from FG05 on are reported at start, for reasons outside of the file.
     let missing: Vec<DiagnosticCode> = DiagnosticCode::ALL
         .iter()
         .copied()
@@ -52,7 +52,7 @@ fn each_code_has_bad_file() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// A diagnostic has the place of the mistake and its remedy.
+/// Each diagnostic has the place of the mistake and a remedy.
 #[test]
 fn each_mistake_has_place_and_remedy() {
     let mut without = Vec::new();
@@ -66,7 +66,7 @@ fn each_mistake_has_place_and_remedy() {
     assert!(without.is_empty(), "{without:#?}");
 }
 
-/// There is a plan unless one of the diagnostics is an error.
+/// A file has a plan unless one of its diagnostics is an error.
 #[test]
 fn plan_exists_unless_error() {
     for (path, kind) in bad_files() {
@@ -103,7 +103,7 @@ fn diagnosis(path: &Path, kind: PolicyProcessKind) -> String {
     diagnostics.iter().map(|diagnostic| diagnostic.render(&name, &source) + "\n").collect()
 }
 
-/// Whether there is a plan, and the mistakes.
+/// Whether the file has a plan, and its diagnostics.
 fn outcome(text: &str, kind: PolicyProcessKind) -> (bool, Vec<Diagnostic>) {
     match kind {
         PolicyProcessKind::Gateway => {
@@ -136,7 +136,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).expect("readable")
 }
 
-/// A key that takes any text gets a hint, and one whose values are bounded gets none.
+/// A key that takes any text gets a hint, and a key with restricted values gets none.
 #[test]
 fn free_text_gets_hint() {
     let hints = |key: &str| {

@@ -1,5 +1,5 @@
 //! Compares the tables of README.md with the reader: every field has a row, every row is a field, and the defaults in
-//! the rows are the defaults of the reader.
+//! the rows are those of the reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 const FILTER: &str = include_str!("../../../tests/filter.guard.yaml");
 
-/// Where the fields below a place in the file are described: the heading of a section.
+/// For each place in the policy of a gateway, the heading of the section that describes the fields below it.
 const GATEWAY: [(&str, &str); 14] = [
     ("", "## Fields"),
     ("/listeners/*", "### `listeners.<name>`"),
@@ -35,14 +35,14 @@ const GATEWAY: [(&str, &str); 14] = [
     ("/routes/*/fence/once", "### `routes[].fence.once`"),
 ];
 
-/// The same, of a guard's file.
+/// For each place in the file of a guard, the heading of the section that describes the fields below it.
 const GUARD_FILE: [(&str, &str); 2] = [("", "## The file of a guard"), ("/journal", "### `journal`")];
 
-/// Places whose fields are described with the fields of another place, as the reference states.
+/// Places whose fields the reference describes at another place.
 const ELSEWHERE: [&str; 4] = ["/defaults", "/admin/tls", "/listeners/*/tls/certificates/*", "/unmatched"];
 const GUARD_ELSEWHERE: [&str; 4] = ["/listener", "/admin", "/upstream", "/log"];
 
-/// One row of a table.
+/// One row of a table in the reference.
 #[derive(Debug, Clone)]
 struct ReferenceRow {
     names: Vec<String>,
@@ -75,7 +75,7 @@ fn recorded_fields(texts: &[&str], kind: PolicyProcessKind) -> BTreeMap<String, 
     take_records()
 }
 
-/// The section of a place, and what its fields are called there: `limits.max_body`.
+/// The section that describes a place, and the prefix of its fields there, such as `limits.`.
 fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &'static str, String) {
     let within = |(root, _): &&(&str, &str)| place == *root || place.starts_with(&format!("{root}/"));
     let (root, heading) =
@@ -97,7 +97,7 @@ fn compare_with_reference(
         let (_, heading, prefix) = section(place, sections);
         let within = |other: &&str| place == *other || place.starts_with(&format!("{other}/"));
         if elsewhere.iter().any(within) {
-            // A field with a meaning of its own here may have a row all the same.
+            // Such a field may still have a row, if it has a meaning of its own at this place.
             mappings.extend(fields.fields.keys().map(|field| (heading, format!("{prefix}{field}"))));
             continue;
         }
@@ -105,7 +105,7 @@ fn compare_with_reference(
         for field in fields.fields.keys() {
             let below = format!("{place}/{field}");
             let name = format!("{prefix}{field}");
-            // A mapping is described by its fields; it may have a row of its own.
+            // A mapping is described by its fields, and may also have a row of its own.
             let is_mapping = recorded.contains_key(&below) || recorded.contains_key(&format!("{below}/*"));
             if is_mapping {
                 mappings.insert((heading, name));
@@ -147,7 +147,7 @@ fn guard_fields_match_reference() {
     );
 }
 
-/// The shortest policy in which every field with a default can stand.
+/// The shortest policy that contains a place for every field with a default.
 fn shortest_policy() -> Value {
     json!({
         "version": 1,
@@ -172,10 +172,10 @@ fn shortest_guard_file() -> Value {
     })
 }
 
-/// The default at the beginning of a cell, in backquotes; `None` where the cell begins in another way.
+/// The default in backquotes at the beginning of a cell; `None` if the cell begins in another way.
 fn written_default(cell: &str) -> Option<Value> {
     let text = cell.strip_prefix('`')?.split('`').next()?;
-    // A list, or a single value as one would write it.
+    // The default is a list, or a single value as a user would write it.
     Some(match text.strip_prefix('[').and_then(|list| list.strip_suffix(']')) {
         Some(list) => json!(list.split(", ").collect::<Vec<_>>()),
         None => json!(text),
@@ -207,7 +207,8 @@ fn assert_defaults_hold(
         for row in rows(heading) {
             let Some(default) = written_default(&row.default) else { continue };
             for name in &row.names {
-                // Fields that are an error unless another field stands beside them.
+                // These fields are an error unless another field is present, so their defaults cannot be tested
+                // alone.
                 if name.ends_with("...")
                     || [
                         "store",
@@ -239,7 +240,7 @@ fn assert_defaults_hold(
     compared
 }
 
-/// The default of one of several names in a row: `a.x`, `a.y` with defaults `1`, `2`.
+/// The default of one name in a row with several names, such as `a.x`, `a.y` with the defaults `1`, `2`.
 fn default_for_name(row: &ReferenceRow, name: &str, first: &Value) -> Value {
     let at = row.names.iter().position(|other| other == name).unwrap_or_default();
     let all: Vec<&str> = row.default.split('`').skip(1).step_by(2).collect();
@@ -265,7 +266,7 @@ fn documented_guard_defaults_hold() {
     assert!(compared > 7, "{compared}");
 }
 
-/// A block that is printed to be copied has no mistake below a policy that has the rest.
+/// Each YAML block of the reference is valid below a policy that has the rest.
 #[test]
 fn yaml_blocks_of_reference_are_sound() {
     const POLICY: &str = include_str!("../../../tests/two_services.yaml");

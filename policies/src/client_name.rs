@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::words::words;
 
-/// Which name in a certificate is the name of its client. A certificate that has no name of the kind, or more than one,
-/// gives its client no name.
+/// The kind of name in a certificate that names its client. A client whose certificate has no name of this kind, or
+/// more than one, has no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateNameKind {
     /// The alternative name that is a URI, such as a SPIFFE ID.
@@ -19,12 +19,13 @@ pub enum CertificateNameKind {
 words! { CertificateNameKind { Uri = "uri", Dns = "dns", CommonName = "cn" } }
 
 impl CertificateNameKind {
-    /// The kind of a word in a policy, [`Self::as_str`].
+    /// The kind for a word of a policy; the reverse of [`Self::as_str`].
     pub fn from_word(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind)
     }
 
-    /// The kind in the locks that gateways compare. A build that knew no `cn:` made other keys of common names.
+    /// The kind as it is written into the lock rules that gateways compare. For common names it is `cn:`, so that it
+    /// differs from `cn` of builds that made other keys of common names.
     pub(crate) fn published(self) -> &'static str {
         match self {
             Self::Uri | Self::Dns => self.as_str(),
@@ -39,16 +40,16 @@ impl CertificateNameKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientName(Arc<str>);
 
-/// What stands before a common name. No URI has this scheme: [`ClientName::new`] takes none.
+/// The prefix of a common name. It is unambiguous, because [`ClientName::new`] takes no URI with this scheme.
 const COMMON_NAME: &str = "cn:";
 
 impl ClientName {
     /// The longest name, in bytes, as it stands in a certificate.
     const LONGEST: usize = 512;
 
-    /// The name that stands in a certificate as the only one of its kind. `None` for one that two readers could read
-    /// differently, that is not of the form of its kind, or that is longer than 512 bytes. It is printable ASCII, without
-    /// spaces at its ends.
+    /// The name of a client, if the certificate has exactly one name of this kind and `name` is it. `None` for a name
+    /// that two readers could read differently, that has not the form of its kind, or that is longer than 512 bytes. A
+    /// valid name is printable ASCII, without spaces at its ends.
     pub fn new(kind: CertificateNameKind, name: &str) -> Option<Self> {
         let is_usable = (1..=Self::LONGEST).contains(&name.len())
             && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
@@ -56,7 +57,7 @@ impl ClientName {
         let has_form = match kind {
             CertificateNameKind::Uri => uri_scheme(name)
                 .is_some_and(|scheme| !scheme.eq_ignore_ascii_case(CertificateNameKind::CommonName.as_str())),
-            // Without `*`: that is a name of many hosts.
+            // `*` is not allowed, because such a name stands for many hosts.
             CertificateNameKind::Dns => {
                 name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
             }
@@ -64,7 +65,7 @@ impl ClientName {
         };
         (is_usable && has_form).then(|| match kind {
             CertificateNameKind::Uri => Self(name.into()),
-            // Names of hosts are compared without regard to case.
+            // DNS names are compared without regard to case, so they are kept in lower case.
             CertificateNameKind::Dns => Self(name.to_ascii_lowercase().into()),
             CertificateNameKind::CommonName => Self([COMMON_NAME, name].concat().into()),
         })
@@ -85,18 +86,19 @@ impl ClientName {
         &self.0
     }
 
-    /// The name alone, where one kind is in question. A DNS name is in lower case.
+    /// The name without its kind, for a place where only one kind is possible. A DNS name is in lower case.
     pub fn without_kind(&self) -> &str {
         split_kind(&self.0).1
     }
 
-    /// What stands before the name alone.
+    /// The prefix of the kind: `cn:` for a common name, else nothing.
     pub(crate) fn prefix(&self) -> &'static str {
         split_kind(&self.0).0
     }
 }
 
-/// What stands before the name alone, and that name: of [`ClientName::as_str`], also where a filter has changed it.
+/// Splits a text that [`ClientName::as_str`] has returned into the prefix of its kind and the name alone, also after a
+/// filter has changed the text.
 pub(crate) fn split_kind(text: &str) -> (&'static str, &str) {
     text.strip_prefix(COMMON_NAME).map_or(("", text), |name| (COMMON_NAME, name))
 }
@@ -115,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// A name has its kind, and is written without it only where one kind is in question.
+    /// A name is written with its kind, and `without_kind` returns it without.
     #[test]
     fn name_has_its_kind() {
         for (kind, written, name, alone) in [
@@ -173,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// No text is the name of two kinds.
+        /// Names of different kinds never have the same text.
         #[test]
         fn kinds_share_no_name(one in "(cn:|CN:|a:|[a-c.]){0,6}", other in "(cn:|CN:|a:|[a-c.]){0,6}") {
             let kinds = [CertificateNameKind::Uri, CertificateNameKind::Dns, CertificateNameKind::CommonName];

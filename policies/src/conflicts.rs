@@ -25,15 +25,15 @@ use crate::{
 /// The result of comparing two plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanConflictReport {
-    /// Indices of our routes, in their order, of which some lock is incompatible with the other plan; and of lease
-    /// patterns, in the order of [`PublishedLockRules::entries`].
+    /// Indices in the order of [`PublishedLockRules::entries`]: first those of our routes with a lock that is
+    /// incompatible with the other plan, then those of our lease patterns.
     pub ours: Vec<usize>,
-    /// The plans are too large and too different to compare all pairs: so every pair that was not compared counts as
-    /// incompatible.
+    /// True if the plans are too large and too different to compare all pairs. Every pair that was not compared then
+    /// counts as incompatible.
     pub unfinished: bool,
 }
 
-/// One plan, with the data that the comparison of a pair needs.
+/// One plan, with derived data that the comparison of two routes needs.
 struct ComparedPlan<'p> {
     routes: &'p [PublishedFencedRoute],
     spots: Vec<HashSet<CanonicalAddress>>,
@@ -42,7 +42,7 @@ struct ComparedPlan<'p> {
     twin: Vec<Option<usize>>,
 }
 
-/// Routes of `ours` by which a request may take another lock than by `theirs`.
+/// Finds the routes and lease patterns of `ours` by which a request or client may take another lock than by `theirs`.
 pub fn find_conflicts(ours: &PublishedLockRules, theirs: &PublishedLockRules) -> PlanConflictReport {
     let all = ours.routes.len() + ours.leases.len();
     let leased = LeaseConflictIndex::new(ours).conflicts_with(&LeaseConflictIndex::new(theirs));
@@ -71,8 +71,9 @@ pub fn find_conflicts(ours: &PublishedLockRules, theirs: &PublishedLockRules) ->
     PlanConflictReport { ours: found, unfinished: leased.unfinished }
 }
 
-/// The first of these keys, which clients hold with the locks of `ours`, that a request may lock in another way by
-/// `theirs`. Where there are too many to compare each, it is any of them.
+/// Returns the first key of `held` that a request may lock in another way by `theirs`. The keys of `held` are held by
+/// clients with the locks of `ours`. If there are too many pairs to compare each, the returned key may have no
+/// conflict.
 pub fn find_key_conflict<'k>(
     ours: &PublishedLockRules,
     held: &'k [ResourceKey],
@@ -103,14 +104,14 @@ impl<'p> ComparedPlan<'p> {
 }
 
 impl PublishedFencedRoute {
-    /// A client of the one lock waits for the holder of the other one.
+    /// Whether a client of one route waits for a holder by the other route, because both take a lock in common.
     fn has_common_lock(&self, other: &Self) -> bool {
         self.locks.iter().any(|lock| other.locks.contains(lock))
     }
 }
 
-/// Each route has at most one twin: the first one of the other plan that takes the same requests for the same
-/// service, and is not yet the twin of another one.
+/// Each route has at most one twin: the first route of the other plan that takes the same requests for the same
+/// service and has no twin yet.
 fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
     fn match_criteria(
         route: &PublishedFencedRoute,
@@ -132,7 +133,8 @@ fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
     }
 }
 
-/// Pairs in which one route may have taken a request from the other; `None` if there are too many to compare.
+/// Pairs of routes of which one may take requests that the other takes in the other plan; `None` if there are too many
+/// to compare.
 fn crossing_pairs(ours: &ComparedPlan, theirs: &ComparedPlan) -> Option<Vec<(usize, usize)>> {
     let alone = |side: &ComparedPlan| -> Vec<usize> {
         (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect()
@@ -166,7 +168,7 @@ fn crossing_pairs(ours: &ComparedPlan, theirs: &ComparedPlan) -> Option<Vec<(usi
     Some(pairs)
 }
 
-/// Some request may match both.
+/// Whether one request can match both routes.
 fn may_match_same_request(ours: &ComparedPlan, one: usize, theirs: &ComparedPlan, other: usize) -> bool {
     let route = &ours.routes[one];
     let there = &theirs.routes[other];
@@ -192,7 +194,8 @@ fn paths_meet(ours: &[PublishedPathSegment], theirs: &[PublishedPathSegment]) ->
             (Some(PublishedPathSegment::Is(one)), Some(PublishedPathSegment::Is(other))) if one != other => {
                 return false;
             }
-            // An empty segment is a trailing slash, and no value.
+            // An empty literal segment stands for a trailing slash, and a variable never has an empty value, so the
+            // two do not match one path.
             (Some(PublishedPathSegment::Is(one)), Some(PublishedPathSegment::Any))
             | (Some(PublishedPathSegment::Any), Some(PublishedPathSegment::Is(one)))
                 if one.is_empty() =>

@@ -1,4 +1,4 @@
-//! Describes a mistake in a policy file: which rule, where in the file, and its remedy.
+//! Describes a mistake in a policy file: the rule that it breaks, its place in the file, and its remedy.
 
 mod code;
 mod mistake_example;
@@ -7,14 +7,14 @@ mod render;
 pub use code::{DiagnosticCode, Severity};
 pub use mistake_example::MistakeExample;
 
-/// One mistake, or one setting that needs a second look.
+/// One mistake in a file, or one setting that may not be what its author wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     pub code: DiagnosticCode,
     pub severity: Severity,
-    /// One sentence without a full stop; names of the file in backquotes.
+    /// One sentence without a full stop. Names from the file are in backquotes.
     pub message: String,
-    /// `None` where no part of the file is at fault.
+    /// The place in the file; `None` if no part of the file is at fault.
     pub place: Option<SourceSpan>,
     /// How to correct the mistake.
     pub remedy: Option<String>,
@@ -43,7 +43,8 @@ impl Diagnostic {
         Self { remedy: Some(remedy.into()), ..self }
     }
 
-    /// Adds a remedy for a word that is not among `known`: the word that was probably meant, else the whole list.
+    /// Adds a remedy for a word that is not among `known`: it names the known word that was probably meant, or lists
+    /// the known words.
     #[must_use]
     pub(crate) fn suggest<S: AsRef<str>>(
         self,
@@ -66,10 +67,10 @@ impl Diagnostic {
     }
 }
 
-/// The known word of which `written` is probably a misspelling: at most a third of its letters differ. One letter may
-/// always differ.
+/// The known word that `written` probably misspells: at most a third of its letters differ. One wrong letter is
+/// always allowed.
 fn nearest_match<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> {
-    // The cost is the product of both lengths. A longer text is no misspelling.
+    // The distance costs the product of both lengths. A text that is longer than this is not a misspelling.
     const LONGEST: usize = 64;
     if let Some(whole) = known.iter().find(|word| is_abbreviation(written, word.as_ref())) {
         return Some(whole.as_ref());
@@ -84,7 +85,8 @@ fn nearest_match<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k
         .map(|(_, word)| word)
 }
 
-/// `cert_file` for `certificate_file`: the same number of words, each with the same beginning.
+/// True for `cert_file` and `certificate_file`: both have the same number of words, and each word begins with the
+/// shorter one.
 fn is_abbreviation(written: &str, word: &str) -> bool {
     let short = written.split('_');
     let long = word.split('_');
@@ -109,7 +111,7 @@ mod tests {
         assert_eq!(remedy("hwo", &["how", "who"]).as_deref(), Some("did you mean `how`?"));
     }
 
-    /// A word that resembles none gets the list of all.
+    /// A word that resembles no known word gets a list of the known words.
     #[test]
     fn unrelated_word_lists_alternatives() {
         assert_eq!(remedy("tls", &["address", "limits"]).as_deref(), Some("there are `address`, `limits`"));

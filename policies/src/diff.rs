@@ -1,4 +1,4 @@
-//! Describes what changes from one plan to another, and which requests get another lock.
+//! Describes the changes from one plan to another, and the requests that take another lock after it.
 
 mod reordered;
 
@@ -46,7 +46,7 @@ impl PlanDiff {
         let before = &old.serving;
         let after = &new.serving;
         let pairs = pair_by_name(before, after);
-        // Two routes of one name: each plan has one of them.
+        // The routes that both plans have, matched by name.
         let both: HashSet<&str> = pairs.iter().map(|(old, _)| &*old.name).collect();
         let lone = |route: &&Route| !both.contains(&*route.name);
         let removed: Vec<&Route> = before.routes.routes().iter().filter(lone).collect();
@@ -55,7 +55,8 @@ impl PlanDiff {
         let moved = |(old, new): &&(&Route, &Route)| !same_locks(before, old, after, new);
         let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();
         let fenced = added.iter().chain(&removed).filter(|route| route.fence.is_some());
-        // In another order another route may be the first that matches, so each route may take requests of another.
+        // In another order, another route may be the first that matches. So each route may take requests of any
+        // other.
         let reordered = !are_in_order(&pairs);
         let any_lock = |(_, new): &&(&Route, &Route)| reordered && new.fence.is_some();
         let moved = pairs.iter().filter(|pair| moved(pair) || any_lock(pair)).map(|(_, new)| new);
@@ -74,8 +75,8 @@ impl PlanDiff {
         }
     }
 
-    /// The same changes, from the view of a process that was started with `started`. Of fields that need a restart
-    /// the process still uses the values of `started`, whatever the files in between had.
+    /// The same changes for a process that was started with `started`. The process still uses the values of `started`
+    /// for fields that need a restart, whatever the plans since then had, so `restart` is compared with `started`.
     #[must_use]
     pub fn with_restarts_since(self, started: &GatewayPlan, new: &GatewayPlan) -> Self {
         Self { restart: fields_for_restart(started, new), ..self }
@@ -86,7 +87,7 @@ impl PlanDiff {
     }
 }
 
-/// Routes of one name.
+/// Pairs the routes of both plans that have the same name, in the order of `after`.
 fn pair_by_name<'a>(
     before: &'a CommonServingPlan,
     after: &'a CommonServingPlan,
@@ -97,7 +98,7 @@ fn pair_by_name<'a>(
     after.routes.routes().iter().filter_map(pair).collect()
 }
 
-/// `pairs` are in the order of the new plan.
+/// Whether the old plan has the routes in the same order. `pairs`: in the order of the new plan.
 fn are_in_order(pairs: &[(&Route, &Route)]) -> bool {
     pairs.is_sorted_by_key(|(old, _)| old.id.0)
 }
@@ -117,7 +118,7 @@ fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Ve
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("allow_mixed", old.mixed == new.mixed),
-        // To begin or to end granting leases needs a restart.
+        // Granting leases for the first time, or no longer, needs a restart, and is reported there.
         ("leases", old.leases == new.leases || old.leases.is_some() != new.leases.is_some()),
         ("order of routes", !reordered),
     ];
@@ -135,7 +136,8 @@ fn routes_forgetting_operations(
         let ours = |plan: &CommonServingPlan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
         let here = ours(before, old);
         let there = ours(after, new);
-        // A guard keeps its own journal. As long as one guard stays among the endpoints, operations are recognised.
+        // Each guard keeps a journal of its own. If at least one guard stays among the endpoints, recorded operations
+        // are still recognised.
         let elsewhere =
             old_once.store == IdempotencyStore::Guard && !here.iter().any(|one| there.contains(one));
         elsewhere || new_once.is_none_or(|new_once| new_once.identity() != old_once.identity())
@@ -143,14 +145,15 @@ fn routes_forgetting_operations(
     pairs.iter().filter(forgets).map(|(_, new)| new.name.to_string()).collect()
 }
 
-/// The numbers of routes and upstreams differ between plans, so they are not compared.
+/// Whether the settings of two routes are equal. The ids of routes and upstreams differ between plans, so they are
+/// not compared.
 fn same_settings(before: &CommonServingPlan, old: &Route, after: &CommonServingPlan, new: &Route) -> bool {
     upstream_name(before, old.upstream) == upstream_name(after, new.upstream)
         && *old == Route { id: old.id, upstream: old.upstream, ..new.clone() }
 }
 
-/// Every request that either route takes has the same lock by both routes. False where the old route may let a
-/// request pass without a lock and the new route does not.
+/// Whether every request takes the same lock by both routes. False if the old route may let a request pass without a
+/// lock and the new one does not.
 fn same_locks(before: &CommonServingPlan, old: &Route, after: &CommonServingPlan, new: &Route) -> bool {
     let lock = |route: &Route| {
         route
@@ -165,13 +168,13 @@ fn same_locks(before: &CommonServingPlan, old: &Route, after: &CommonServingPlan
             && (only_observes(new) || !only_observes(old))
 }
 
-/// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
-/// record.
+/// The delay of the route's upstream. It is compared because a holder that began with another delay leaves a record
+/// with a time that is too short, or no record.
 fn upstream_delay(plan: &CommonServingPlan, route: &Route) -> Option<Duration> {
     plan.upstream(route.upstream).fencing.handover_delay()
 }
 
-/// Requests may have passed without a lock.
+/// Whether the route only observes, so that requests may pass without a lock.
 fn only_observes(route: &Route) -> bool {
     route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforcement::Observe)
 }
@@ -190,7 +193,7 @@ fn changed_upstreams(before: &CommonServingPlan, after: &CommonServingPlan) -> V
         plan.upstreams.iter().position(|upstream| &*upstream.name == name)
     };
     let alike = |old: &Upstream, new: &Upstream| {
-        // Both depend on the routes, and changes of routes are listed with the routes.
+        // These two fields follow from the routes, whose changes are listed by themselves.
         *old == Upstream { has_fenced_routes: old.has_fenced_routes, service: old.service, ..new.clone() }
     };
     let unlike = after
@@ -201,7 +204,7 @@ fn changed_upstreams(before: &CommonServingPlan, after: &CommonServingPlan) -> V
     unlike.chain(gone).map(|upstream| upstream.name.to_string()).collect()
 }
 
-/// Sections that hold open sockets or sessions with locks.
+/// The changed sections that hold open sockets or sessions with locks, so that they need a restart.
 fn fields_for_restart(old: &GatewayPlan, new: &GatewayPlan) -> Vec<String> {
     let before = &old.serving;
     let after = &new.serving;

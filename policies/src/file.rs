@@ -80,38 +80,37 @@ use crate::{
 /// The result of reading a file.
 #[derive(Debug, Clone)]
 pub struct LoadedPolicy<P> {
-    /// `Some` if and only if no diagnostic is an error.
+    /// The plan; `Some` if and only if no diagnostic is an error.
     pub plan: Option<P>,
-    /// Errors and warnings, by place.
+    /// Errors and warnings, sorted by place.
     pub diagnostics: Vec<Diagnostic>,
-    /// By place.
+    /// Hints, sorted by place.
     pub hints: Vec<Diagnostic>,
-    /// The place where the file configures spans. Not every build can send them.
+    /// The place at which the file configures traces. Not every build can send them, so the caller has to check this.
     pub traces: Option<SourceSpan>,
 }
 
-/// The plan that the policy of a gateway describes, where the environment has no variables. Never panics, whatever the
-/// text.
+/// Reads the policy of a gateway, with an environment that has no variables. Never panics, whatever the text.
 pub fn load(text: &str) -> LoadedPolicy<GatewayPlan> {
     load_with_environment(text, &|_| None)
 }
 
-/// The plan that the file of a guard describes, where the environment has no variables. Never panics, whatever the text.
+/// Reads the file of a guard, with an environment that has no variables. Never panics, whatever the text.
 pub fn load_guard(text: &str) -> LoadedPolicy<GuardPlan> {
     load_guard_with_environment(text, &|_| None)
 }
 
-/// As [`load`], with the environment for the variables `${NAME}` in the file.
+/// Like [`load`], with `environment` for the variables `${NAME}` in the file.
 pub fn load_with_environment(text: &str, environment: &Environment) -> LoadedPolicy<GatewayPlan> {
     read(text, environment, PolicyProcessKind::Gateway, "the policy", gateway::parse_gateway_plan)
 }
 
-/// As [`load_guard`], with the environment for the variables `${NAME}` in the file.
+/// Like [`load_guard`], with `environment` for the variables `${NAME}` in the file.
 pub fn load_guard_with_environment(text: &str, environment: &Environment) -> LoadedPolicy<GuardPlan> {
     read(text, environment, PolicyProcessKind::Guard, "the guard's file", guard::parse_guard_plan)
 }
 
-/// The process for which a file is meant, by its fields.
+/// Determines by the fields of a file for which process it is meant.
 pub fn detect_file_kind(text: &str) -> PolicyProcessKind {
     yaml::parse(text, &|_| None, &Diagnostics::default())
         .map_or(PolicyProcessKind::Gateway, |root| kind::detect(&root))

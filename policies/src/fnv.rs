@@ -1,7 +1,7 @@
-//! Hashes bytes to the same number in every gateway of every version.
+//! A hash that is the same in every gateway of every version.
 
-/// FNV-1a, 64 bits. The hashers of the standard library may change between releases and are seeded per process. Two
-/// gateways with different hashes would look for one lock in two places.
+/// FNV-1a with 64 bits. The hashers of the standard library may change between releases and are seeded per process;
+/// two gateways with different hashes would look for one lock in two places.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

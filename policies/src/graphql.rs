@@ -1,16 +1,16 @@
-//! Tells GraphQL requests that can only read from all others, whichever server reads them.
+//! Distinguishes GraphQL requests that can only read from all others, whichever server reads them.
 //!
-//! What runs is in the document, and neither its name nor `operationName` says it: `mutation GetOrder { ... }` is a
-//! document as good as any, and a client chooses both. So a request counts as a query where its document has neither
-//! the word `mutation` nor the word `subscription` in it, at any place. GraphQL cannot write such an operation without
-//! its word: a name has no escapes, and its end is the first character that no name has (GraphQL of October 2021,
-//! 2.1.9). That holds for each parser, also for one that ends comments and strings elsewhere than others do; what one
-//! parser says of a document holds for that parser alone.
+//! The document decides which operation runs, and neither the name of the operation nor `operationName` does: `mutation
+//! GetOrder { ... }` is a valid document, and a client chooses both names. So a request counts as a query only if its
+//! document contains neither the word `mutation` nor the word `subscription`, at any place. GraphQL cannot express such
+//! an operation without its word: a name has no escapes, and ends at the first character that no name contains (GraphQL
+//! of October 2021, section 2.1.9). This holds for every parser, even for one that ends comments and strings elsewhere
+//! than others do. The result of a single parser would hold for that parser alone.
 //!
-//! It has to be that document which the server runs. Persisted documents are named by further members (`extensions`,
-//! `id`, `documentId`), or by a text in `query` that is no document, and several servers read `query` in the URL over the one in the
-//! body. So the text also has to be a document of queries alone to a parser, with one operation or the one that the request
-//! names. A request with anything else may be a mutation.
+//! The server must run the document that was examined. Persisted documents are named by other members (`extensions`,
+//! `id`, `documentId`) or by a text in `query` that is no document, and several servers prefer a `query` in the URL to
+//! the one in the body. So the text must also parse as a document of queries alone, with a single operation or the one
+//! that the request names. Any other request may be a mutation.
 
 use std::collections::BTreeMap;
 
@@ -19,36 +19,36 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use crate::words::words;
 
-/// What a GraphQL request can do.
+/// The effect that a GraphQL request can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphqlOperation {
-    /// It only reads.
+    /// The request only reads.
     Query,
-    /// It may change something: every request that is not certainly a query.
+    /// The request may change something. Every request that is not certainly a query counts as one.
     Mutation,
 }
 
 words! { GraphqlOperation { Query = "query", Mutation = "mutation" } }
 
-/// A request over HTTP, with the members that do not name another document.
+/// A GraphQL request over HTTP. Members that could name another document are not accepted.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct GraphqlRequest {
     query: String,
     operation_name: Option<String>,
-    /// A list would be several requests to some servers.
+    /// The variables. They must be an object: some servers take a list for several requests.
     #[serde(rename = "variables")]
     _variables: Option<BTreeMap<String, IgnoredAny>>,
     extensions: Option<BTreeMap<String, IgnoredAny>>,
 }
 
-/// The extension that Apollo Client sends with each request. Others may name a document.
+/// The extension that Apollo Client sends with each request. Other extensions may name a document.
 const CLIENT_LIBRARY: &str = "clientLibrary";
 
-/// The most selections, values or types within each other. Clients nest far fewer, and the parser is recursive.
+/// The deepest nesting of selections, values or types. Clients nest far fewer levels, and the parser is recursive.
 const DEEPEST: usize = 64;
 
-/// The most tokens of a document. A worker parses it before it does anything else.
+/// The most tokens of a document, because a worker thread does nothing else while it parses one.
 const MOST_TOKENS: usize = 10_000;
 
 impl GraphqlOperation {
@@ -59,7 +59,8 @@ impl GraphqlOperation {
     /// The member with the values of the document's variables.
     pub(crate) const VARIABLES: &str = "variables";
 
-    /// `body`: a JSON object in which no two members have one name. `query`: that of the URL.
+    /// Classifies a request. `body`: a JSON object in which no two members have the same name. `query`: the query of
+    /// the URL.
     pub(crate) fn classify(body: &[u8], query: Option<&str>) -> Self {
         let request = serde_json::from_slice::<GraphqlRequest>(body);
         let only_reads = request.is_ok_and(|request| {
@@ -67,14 +68,15 @@ impl GraphqlOperation {
             extensions.is_none_or(|extensions| extensions.keys().all(|name| name == CLIENT_LIBRARY))
                 && !has_word(&document, "mutation")
                 && !has_word(&document, "subscription")
-                // Servers take an empty name for none.
+                // An empty name counts as absent, as it does for servers.
                 && runs_query(&document, operation_name.as_deref().filter(|name| !name.is_empty()))
         });
         if only_reads && query.is_none_or(str::is_empty) { Self::Query } else { Self::Mutation }
     }
 }
 
-/// True for a document of queries and fragments alone, of which `wanted` names one query; or without a name for the only one.
+/// Whether a document has only queries and fragments, and runs one of them: the query named `wanted`, or without a name
+/// the only query.
 fn runs_query(document: &str, wanted: Option<&str>) -> bool {
     let tree = Parser::new(document).recursion_limit(DEEPEST).token_limit(MOST_TOKENS).parse();
     if tree.errors().len() > 0 {
@@ -84,7 +86,7 @@ fn runs_query(document: &str, wanted: Option<&str>) -> bool {
     for definition in tree.document().definitions() {
         match definition {
             Definition::OperationDefinition(operation) => {
-                // A selection alone is a query.
+                // A selection without a keyword is a query.
                 if operation.operation_type().is_some_and(|kind| kind.query_token().is_none()) {
                     return false;
                 }
@@ -104,8 +106,8 @@ fn runs_query(document: &str, wanted: Option<&str>) -> bool {
     }
 }
 
-/// True if `word`, in lower case, stands in a document in any case and is not the beginning of a longer name. A digit before
-/// it is the end of a name to some readers, and the end of a number to others.
+/// Whether `word` occurs in a document, in upper or lower case, and not as the beginning of a longer name. A preceding
+/// digit does not hide it: for some readers a name ends there, and for others a number.
 fn has_word(document: &str, word: &str) -> bool {
     let document = document.to_ascii_lowercase();
     let is_whole = |at: usize| {
@@ -131,7 +133,7 @@ mod tests {
         classify(&serde_json::json!({"query": document}).to_string())
     }
 
-    /// A document without the words of other operations only reads.
+    /// A document without the words of other operations counts as a query.
     #[test]
     fn document_without_mutation_is_query() {
         for document in [
@@ -156,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Whatever some reader could take for a mutation is one, wherever it stands in the document.
+    /// A document in which some reader could find a mutation counts as a mutation, wherever the word is.
     #[test]
     fn document_with_word_may_be_mutation() {
         for document in [
@@ -167,14 +169,14 @@ mod tests {
             "\u{feff}mutation{pay}",
             "MUTATION { pay }",
             "subscription { a }",
-            // Readers from before block strings (June 2018) end the first string here.
+            // Readers from before block strings (June 2018) end the first string after `"""a "`.
             r#"{ f(x: ["""a " ]) } mutation M { pay } #"""]) }"#,
-            // A reader for whom a line ends here ends the comment.
+            // For some readers U+2028 ends the line, and with it the comment.
             "{ a } #\u{2028}mutation M { pay }",
             "{ a } # mutation",
             r#"{ search(text: "mutation") }"#,
             "{ f(a: 1)}1mutation M{pay}",
-            // No document of queries alone, or not one that says which query runs.
+            // Documents that do not consist of queries alone, or that leave open which query runs.
             "",
             "# nothing",
             "getOrder",
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(classify(r#"{"query": "\u006dutation { pay }"}"#), GraphqlOperation::Mutation);
     }
 
-    /// A request that may name another document is no query.
+    /// A request that may name another document does not count as a query.
     #[test]
     fn request_for_other_document_may_be_mutation() {
         for body in [
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(with_url(Some("op=GetOrder")), GraphqlOperation::Mutation);
     }
 
-    /// A document that would take a parser long, or deep, is no query.
+    /// A document that takes a parser long, or that is nested deeply, does not count as a query.
     #[test]
     fn large_document_may_be_mutation() {
         let nested = |depth: usize| format!("{}a{}", "{a".repeat(depth), "}".repeat(depth));
@@ -239,7 +241,7 @@ mod tests {
     }
 
     proptest! {
-        /// A mutation is found whatever stands around it.
+        /// A mutation is found whatever surrounds it.
         #[test]
         fn mutation_is_found_anywhere(before in "([ -~\\n]{0,12}[^A-Za-z_])?", behind in "([^A-Za-z0-9_][ -~\\n]{0,12})?") {
             let document = format!("{before}mutation{behind}");
@@ -251,7 +253,7 @@ mod tests {
             GraphqlOperation::classify(&body, None);
         }
 
-        /// Neither does any order of tokens panic the parser.
+        /// No sequence of tokens makes the classification panic.
         #[test]
         fn any_tokens_classify_without_panic(
             tokens in prop::collection::vec(

@@ -1,14 +1,14 @@
 //! Writes bytes as hexadecimal digits, lower case.
 
-/// Two digits of each byte into `digits`. Each request uses it, and the formatter of the standard library takes
-/// several times as long.
+/// Writes two hexadecimal digits for each byte into `digits`. This is used for each request, and the formatter
+/// of the standard library takes several times as long.
 pub fn write_digits(bytes: &[u8], digits: &mut [u8]) {
     for (byte, pair) in bytes.iter().zip(digits.as_chunks_mut().0) {
         *pair = PAIRS[usize::from(*byte)];
     }
 }
 
-/// The digits of each byte.
+/// The two digits of each byte.
 static PAIRS: [[u8; 2]; 256] = hex_digit_pairs();
 
 const fn hex_digit_pairs() -> [[u8; 2]; 256] {

@@ -1,4 +1,4 @@
-//! The host of a request: its one canonical spelling, and the hosts that a listener serves.
+//! The host of a request in its canonical spelling, and the hosts that a listener serves.
 
 mod canonical;
 mod host_pattern;

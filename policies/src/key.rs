@@ -1,4 +1,5 @@
-//! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
+//! Makes the resource key of a request: requests for the same resource get the same key, and requests for
+//! different resources get different keys.
 
 mod body;
 mod claims;

@@ -1,5 +1,6 @@
-//! Decides, and does nothing else: what a policy file means, which route and key a request has, which of two tokens
-//! is newer. No clock, no socket, no async, no HTTP library; the code that acts on a decision lives elsewhere.
+//! Makes decisions without side effects: the meaning of a policy file, the route and the key of a request, the newer
+//! one of two tokens. It uses no clock, no socket, no async code and no HTTP library; other crates act on its
+//! decisions.
 //!
 //! In reading order:
 //!
@@ -15,11 +16,13 @@
 //! This crate is independent of:
 //!
 //! - the time, randomness, the file system and the environment: texts and variables come in as arguments;
-//! - sockets and any HTTP library: a request is a method, a path, a host and its [`key::RequestValues`];
-//! - how a lock is taken and a watermark is kept: it has only their names, and how long each request may wait for them;
-//! - the status and the words of a refusal: [`key::ExtractKeyError`] and its like have the mistake, and the gateway answers.
+//! - sockets and HTTP libraries: a request is a method, a path, a host and its [`key::RequestValues`];
+//! - the ways in which a lock is taken and a watermark is stored: the crate has only their names, and the time that
+//!   each request may wait for them;
+//! - the status and the text of a refusal: errors such as [`key::ExtractKeyError`] describe the mistake, and the
+//!   gateway answers.
 
-// The meaning of a file.
+// Modules for the meaning of a file.
 pub mod conflicts;
 pub mod diagnostics;
 pub mod diff;
@@ -28,7 +31,7 @@ pub mod plan;
 pub mod plan_digest;
 pub mod schema;
 
-// The meaning of a request.
+// Modules for the meaning of a request.
 pub mod client_name;
 pub mod host;
 pub mod key;
@@ -38,13 +41,13 @@ pub mod permits;
 pub mod prefer;
 pub mod trusted_proxies;
 
-// The later decisions about a request.
+// Modules for later decisions about a request.
 pub mod load_balance;
 pub mod not_after;
 pub mod retry;
 pub mod token;
 
-// Helpers of several modules.
+// Helpers that several modules use.
 mod fnv;
 mod graphql;
 mod header_name;

@@ -1,29 +1,29 @@
-//! Picks the endpoint for a request, and the endpoints to try after it.
+//! Picks the endpoint for a request, and the order of the endpoints to try after it.
 
 use crate::{fnv::fnv1a, words::words};
 
-/// How requests are distributed over endpoints.
+/// The way in which requests are distributed over endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LbPolicy {
-    /// Each request starts one endpoint further than the request before.
+    /// Each request begins with the endpoint after the one of the request before.
     #[default]
     RoundRobin,
-    /// The endpoint with the fewest requests in flight comes first.
+    /// Each request begins with the endpoint that has the fewest requests in flight.
     LeastBusy,
-    /// Requests of one key go to one endpoint, as long as it is usable (rendezvous hashing).
+    /// Requests with the same key go to the same endpoint while it is usable (rendezvous hashing).
     ByKey,
 }
 
 words! { LbPolicy { RoundRobin = "round-robin", LeastBusy = "least-busy", ByKey = "by-key" } }
 
-/// An endpoint, as it is when a request picks one.
+/// The state of an endpoint at the moment when a request picks one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LbCandidate {
-    /// [`hash_name`] of its name.
+    /// The hash of the endpoint's name by [`hash_name`].
     pub name: u64,
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub busy: usize,
-    /// Neither unhealthy nor ejected.
+    /// True if the endpoint is neither unhealthy nor ejected.
     pub usable: bool,
 }
 
@@ -33,9 +33,9 @@ pub fn hash_name(text: &str) -> u64 {
 }
 
 /// The order in which one request tries the candidates, each once. Unusable candidates come last, so that all are
-/// tried where none is usable.
+/// tried if none is usable.
 ///
-/// `turn`: how many requests came before it. `key`: [`hash_name`] of the value for [`LbPolicy::ByKey`].
+/// `turn`: the number of requests before this one. `key`: [`hash_name`] of the value for [`LbPolicy::ByKey`].
 pub fn candidate_order(balance: LbPolicy, turn: usize, key: u64, candidates: &[LbCandidate]) -> Vec<usize> {
     let (usable, out): (Vec<usize>, Vec<usize>) =
         (0..candidates.len()).partition(|at| candidates[*at].usable);
@@ -55,8 +55,8 @@ fn arrange(
     part.rotate_left(first);
     match balance {
         LbPolicy::RoundRobin => {}
-        // The sort is stable: among equals the turn decides. Otherwise an idle upstream would use only its first
-        // endpoint.
+        // The sort is stable, so the turn decides between endpoints with equally many requests. Otherwise an idle
+        // upstream would only use its first endpoint.
         LbPolicy::LeastBusy => part.sort_by_key(|at| candidates[*at].busy),
         LbPolicy::ByKey => {
             part.sort_by_key(|at| {
@@ -67,8 +67,8 @@ fn arrange(
     part
 }
 
-/// Mixes the hash so that every bit depends on every bit (the finaliser of splitmix64): names of endpoints often
-/// differ in one digit.
+/// Mixes a hash so that every bit depends on every other bit (the finaliser of splitmix64), because the names of
+/// endpoints often differ in one digit only.
 fn mix_bits(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -83,7 +83,7 @@ mod tests {
         names.iter().map(|name| LbCandidate { name: hash_name(name), busy: 0, usable: true }).collect()
     }
 
-    /// Each request tries every endpoint once, and starts one further than the last.
+    /// Each request tries every endpoint once, and begins with the endpoint after the one of the request before.
     #[test]
     fn each_endpoint_is_tried_once() {
         let three = candidates(&["a:1", "b:1", "c:1"]);
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(candidate_order(LbPolicy::RoundRobin, usize::MAX, 0, &[]), [0; 0]);
     }
 
-    /// An endpoint that is not usable comes last, and its share goes to all others.
+    /// An unusable endpoint comes last, and its requests are shared among all others.
     #[test]
     fn unusable_endpoint_comes_last() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
@@ -112,7 +112,7 @@ mod tests {
         );
     }
 
-    /// The least busy endpoint is first, and equals take turns.
+    /// The endpoint with the fewest requests in flight is first, and equal endpoints take turns.
     #[test]
     fn least_busy_endpoint_is_first() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(candidate_order(LbPolicy::LeastBusy, 2, 0, &three), [2, 1, 0]);
     }
 
-    /// A key keeps its endpoint when another one is added or removed.
+    /// A key keeps its endpoint when another endpoint is added or removed.
     #[test]
     fn key_keeps_endpoint_across_changes() {
         let names: Vec<String> = (0..5).map(|n| format!("10.0.0.{n}:80")).collect();

@@ -1,9 +1,10 @@
 //! The moment after which a dispatch must not be started: the value of the field `Fencing-Not-After`.
 //!
 //! The value is an Item of RFC 9651: an Integer, the milliseconds since 1970-01-01 UTC, and two parameters, both or
-//! none, each once. `boot` is the boot id of the sender's kernel, `uptime` the same moment in milliseconds of its
-//! CLOCK_BOOTTIME. On the kernel that `boot` names no clocks have to agree. Unknown parameters are ignored. Of the numbers
-//! of these three only one spelling is read, without sign and leading zeros: no two readers may differ about a moment.
+//! none, each once. `boot` is the boot id of the sender's kernel, and `uptime` is the same moment in milliseconds of
+//! its CLOCK_BOOTTIME. A reader on the kernel that `boot` names needs no agreement of clocks. Unknown parameters are
+//! ignored. Each number has only one valid spelling, without sign and leading zeros, so that no two readers differ
+//! about a moment.
 
 use std::{fmt, time::Duration};
 
@@ -21,11 +22,11 @@ pub struct BootClockMoment {
     ms: u64,
 }
 
-/// The id that a kernel takes at each boot: a UUID in lower case, as `/proc/sys/kernel/random/boot_id` shows it.
+/// The id of one boot of a kernel: a UUID in lower case, as in `/proc/sys/kernel/random/boot_id`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BootId([u8; 36]);
 
-/// Why a field value is no [`NotAfter`].
+/// The reason for which a field value is no [`NotAfter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseNotAfterError {
     #[error("longer than {} bytes", NotAfter::LONGEST)]
@@ -55,8 +56,8 @@ impl NotAfter {
     /// The largest Integer of RFC 9651.
     const LARGEST: u64 = 999_999_999_999_999;
 
-    /// `unix_ms`: milliseconds since 1970 on the wall clock. A moment too late to be written becomes the latest that
-    /// can be.
+    /// Makes a moment. `unix_ms`: milliseconds since 1970 on the wall clock; a moment too late for the format becomes
+    /// the latest that fits.
     pub fn new(unix_ms: u64, uptime: Option<BootClockMoment>) -> Self {
         Self { unix_ms: unix_ms.min(Self::LARGEST), uptime }
     }
@@ -64,7 +65,7 @@ impl NotAfter {
     /// Reads the value of a field.
     ///
     /// # Errors
-    /// Anything but one Item of RFC 9651 of the form that is described above.
+    /// Returns an error for anything but one Item of RFC 9651 in the form that the module describes.
     pub fn parse(value: &[u8]) -> Result<Self, ParseNotAfterError> {
         if value.len() > Self::LONGEST {
             return Err(Error::TooLong);
@@ -94,14 +95,14 @@ impl NotAfter {
         }
         let uptime = match (boot, uptime) {
             (None, None) => None,
-            // An id that is no UUID is no id of a kernel: no machine has it, and the wall clock counts.
+            // An id that is no UUID cannot be that of a kernel, so only the wall clock is used.
             (Some(boot), Some(ms)) => BootId::parse(boot).map(|boot| BootClockMoment { boot, ms }),
             _ => return Err(Error::OneOfTwo),
         };
         Ok(Self { unix_ms, uptime })
     }
 
-    /// The moment, or the one at `unix_ms` milliseconds since 1970 where that is earlier; on both clocks.
+    /// The earlier one of this moment and `unix_ms`, in milliseconds since 1970. The cap applies to both clocks.
     #[must_use]
     pub fn capped_at(self, unix_ms: u64) -> Self {
         let earlier = self.unix_ms.saturating_sub(unix_ms);
@@ -111,32 +112,32 @@ impl NotAfter {
         Self { unix_ms: self.unix_ms - earlier, uptime }
     }
 
-    /// Milliseconds since 1970 on the sender's wall clock.
+    /// The moment in milliseconds since 1970, on the sender's wall clock.
     pub fn unix_ms(&self) -> u64 {
         self.unix_ms
     }
 
-    /// The moment in milliseconds of CLOCK_BOOTTIME, where `boot` is the kernel that the sender runs on.
+    /// The moment in milliseconds of CLOCK_BOOTTIME; `None` unless the sender runs on the kernel with this `boot` id.
     pub fn uptime_ms(&self, boot: BootId) -> Option<u64> {
         self.uptime.filter(|uptime| uptime.boot == boot).map(|uptime| uptime.ms)
     }
 
     /// The time that is left on a wall clock that shows `unix_ms` and may differ from the sender's by `clock_error`.
-    /// Zero: the moment may have passed.
+    /// Zero if the moment may have passed.
     pub fn remaining_at(&self, unix_ms: u64, clock_error: Duration) -> Duration {
         Duration::from_millis(self.unix_ms.saturating_sub(unix_ms)).saturating_sub(clock_error)
     }
 }
 
 impl BootClockMoment {
-    /// `ms`: milliseconds of CLOCK_BOOTTIME on the kernel `boot`.
+    /// A moment on the kernel `boot`. `ms`: milliseconds of CLOCK_BOOTTIME.
     pub fn new(boot: BootId, ms: u64) -> Self {
         Self { boot, ms: ms.min(NotAfter::LARGEST) }
     }
 }
 
 impl BootId {
-    /// `None` for anything but a UUID in lower case.
+    /// Reads a UUID in lower case; `None` for anything else.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let id: [u8; 36] = text.try_into().ok()?;
         let is_good = |(index, byte): (usize, &u8)| match index {
@@ -157,7 +158,7 @@ impl fmt::Debug for BootId {
     }
 }
 
-/// The value of the field.
+/// Writes the value of the field.
 impl fmt::Display for NotAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.unix_ms)?;
@@ -168,18 +169,18 @@ impl fmt::Display for NotAfter {
     }
 }
 
-/// A bare item of RFC 9651, as far as its kind matters here.
+/// A bare item of RFC 9651, by the kinds that matter here.
 enum BareItem<'a> {
-    /// An Integer without sign and leading zeros.
+    /// An Integer without sign and without leading zeros.
     Millis(u64),
-    /// Another Integer.
+    /// An Integer in another spelling.
     Integer,
-    /// The text between the quotes, with its escapes.
+    /// A String: the text between the quotes, with its escapes.
     String(&'a [u8]),
     Other,
 }
 
-/// What is left to read.
+/// The bytes that are left to read.
 struct StructuredItemParser<'a>(&'a [u8]);
 
 impl<'a> StructuredItemParser<'a> {
@@ -202,7 +203,7 @@ impl<'a> StructuredItemParser<'a> {
         taken
     }
 
-    /// The key of a parameter (RFC 9651, 4.2.3.3).
+    /// Reads the key of a parameter (RFC 9651, section 4.2.3.3).
     fn key(&mut self) -> Option<&'a [u8]> {
         let first = *self.0.first()?;
         let begins = first.is_ascii_lowercase() || first == b'*';
@@ -211,7 +212,7 @@ impl<'a> StructuredItemParser<'a> {
         begins.then(|| self.take_while(is_of_key))
     }
 
-    /// RFC 9651, 4.2.3.1.
+    /// Reads a bare item (RFC 9651, section 4.2.3.1).
     fn bare_item(&mut self) -> Option<BareItem<'a>> {
         match *self.0.first()? {
             b'-' | b'0'..=b'9' => self.number(),
@@ -238,7 +239,8 @@ impl<'a> StructuredItemParser<'a> {
         }
     }
 
-    /// RFC 9651, 4.2.4: at most 15 digits, of a decimal at most 12 and 3.
+    /// Reads an Integer of at most 15 digits, or a Decimal of at most 12 digits and 3 after the point (RFC 9651,
+    /// section 4.2.4).
     fn number(&mut self) -> Option<BareItem<'a>> {
         let negative = self.eat(b'-');
         let digits = self.take_while(|byte| byte.is_ascii_digit());
@@ -257,7 +259,7 @@ impl<'a> StructuredItemParser<'a> {
         Some(BareItem::Millis(value))
     }
 
-    /// RFC 9651, 4.2.5.
+    /// Reads a String (RFC 9651, section 4.2.5).
     fn string(&mut self) -> Option<&'a [u8]> {
         if !self.eat(b'"') {
             return None;
@@ -277,7 +279,7 @@ impl<'a> StructuredItemParser<'a> {
         Some(&text[..length])
     }
 
-    /// RFC 9651, 4.2.10, but for the rule that its bytes are UTF-8.
+    /// Reads a Display String (RFC 9651, section 4.2.10), without checking that its bytes are UTF-8.
     fn display_string(&mut self) -> Option<BareItem<'a>> {
         if !self.eat(b'"') {
             return None;
@@ -295,7 +297,7 @@ impl<'a> StructuredItemParser<'a> {
         }
     }
 
-    /// RFC 9651, 4.2.7.
+    /// Reads a Byte Sequence (RFC 9651, section 4.2.7).
     fn byte_sequence(&mut self) -> Option<BareItem<'a>> {
         self.eat(b':');
         self.take_while(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
@@ -315,7 +317,7 @@ mod tests {
         BootId::parse(ID.as_bytes()).expect("a UUID")
     }
 
-    /// The deadline that a sender writes is read.
+    /// A deadline is read back as a sender writes it.
     #[test]
     fn written_deadline_is_read() {
         let plain = NotAfter::new(1_795_727_217_123, None);
@@ -329,7 +331,7 @@ mod tests {
         assert_eq!(whole.uptime_ms(other), None);
     }
 
-    /// What the standard allows beside a deadline does not change it.
+    /// Further parameters that the standard allows do not change a deadline.
     #[test]
     fn standard_parameters_change_nothing() {
         let read = |text: &str| NotAfter::parse(text.as_bytes());
@@ -349,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Anything else is malformed and never read as late.
+    /// Any other value is malformed, and never counts as a deadline that has passed.
     #[test]
     fn malformed_deadline_is_never_late() {
         for (text, error) in [
@@ -403,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A cap moves both clocks, and only back.
+    /// A cap moves the moment on both clocks, and only to an earlier one.
     #[test]
     fn cap_moves_both_clocks_back() {
         let moment = NotAfter::new(10_000, Some(BootClockMoment::new(boot(), 700)));

@@ -5,11 +5,11 @@ use std::fmt;
 
 use crate::key::ResourceKey;
 
-/// Names an operation: a hash over scope, principal and the client's own name for it.
+/// The name of an operation: a hash of the scope, the principal and the client's own name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId([u8; 32]);
 
-/// A hash over method, target and body. Two requests with the same operation must have the same fingerprint.
+/// A hash of method, target and body. Two requests for the same operation must have the same fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestFingerprint([u8; 32]);
 
@@ -17,15 +17,15 @@ pub struct RequestFingerprint([u8; 32]);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FencingOperationHeader {
     pub id: OperationId,
-    /// The id that an earlier build gave to this operation, where that id is different.
+    /// The id that an earlier build gave to this operation, if it is different.
     pub former: Option<OperationId>,
     pub fingerprint: RequestFingerprint,
-    /// Seconds for which the operation is stored after its end.
+    /// The seconds for which the operation is stored after its end.
     pub keep: u64,
-    /// Statuses that end the operation, beside the statuses that always do.
+    /// The statuses that end the operation, in addition to those that always do.
     pub finals: Vec<u16>,
-    /// The operation is named by the client's `Idempotency-Key` alone, so the upstream can be probed about it by that
-    /// key. False for routes with principals: two of them may use one key.
+    /// True if the client's `Idempotency-Key` alone names the operation, so that the upstream can be probed by that
+    /// key. False for routes with principals, because two principals may use the same key.
     pub askable: bool,
 }
 
@@ -38,17 +38,17 @@ impl OperationId {
         &self.0
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Reads the form that [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
         parse_hex(text).map(Self)
     }
 
-    /// A short form for users: enough to find the operation, and short enough to read aloud.
+    /// A short form for users: long enough to find the operation, and short enough to be read aloud.
     pub fn reference(&self) -> String {
         self.to_string()[..16].to_owned()
     }
 
-    /// The first and the last id with this reference.
+    /// The first and the last id that have this reference.
     pub fn ids_with_reference(reference: &str) -> Option<(Self, Self)> {
         let end = |digit: &str| parse_hex(&format!("{reference}{}", digit.repeat(48))).map(Self);
         end("0").zip(end("f"))
@@ -77,7 +77,7 @@ fn write_hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>[;was=<id>][;final=<status>,...][;ask=idempotency-key]`.
+/// Writes `<id>;fp=<fingerprint>;keep=<seconds>[;was=<id>][;final=<status>,...][;ask=idempotency-key]`.
 impl fmt::Display for FencingOperationHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, former, fingerprint, keep, finals, askable } = self;
@@ -92,15 +92,15 @@ impl fmt::Display for FencingOperationHeader {
     }
 }
 
-/// The parts that may follow the fingerprint, in this order. An earlier build sent `by` in the place of `ask`, also
-/// for operations with a principal. So `by` is read, but has no effect.
+/// The parts that may follow the fingerprint, in this order. An earlier build sent `by` in place of `ask`, also for
+/// operations with a principal; so `by` is accepted without an effect.
 const PARTS: [&str; 5] = ["keep", "was", "final", "ask", "by"];
 
-/// The number of statuses that a policy can name.
+/// The most statuses that a policy can name.
 const MOST_FINALS: usize = 106;
 
 impl FencingOperationHeader {
-    /// Reads what [`fmt::Display`] writes; `keep` may be missing, and is then `keep`.
+    /// Reads the form that [`fmt::Display`] writes. `keep`: the value for a text without this part.
     pub fn parse(text: &str, keep: u64) -> Option<Self> {
         let mut parts = text.split(';');
         let id = OperationId::parse(parts.next()?)?;
@@ -130,7 +130,7 @@ fn parse_final_statuses(text: &str) -> Option<Vec<u16>> {
     (finals.len() <= MOST_FINALS).then_some(finals)
 }
 
-/// A decimal number with at most `most` digits: eight digits are three years in seconds.
+/// Reads a decimal number of at most `most` digits. Eight digits are enough for three years in seconds.
 fn parse_digits(text: &str, most: usize) -> Option<u64> {
     let plain = !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
@@ -148,8 +148,8 @@ fn parse_hex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// True if the keys of an operation and of its repeat name one resource. While a lock is migrated, one of the two has
-/// a key more.
+/// Whether the keys of an operation and of its repeat name the same resource. While a lock is migrated, one of the
+/// two may have an additional key.
 pub fn same_resource(one: &[ResourceKey], other: &[ResourceKey]) -> bool {
     let among = |few: &[ResourceKey], all: &[ResourceKey]| few.iter().all(|key| all.contains(key));
     among(one, other) || among(other, one)
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Nothing but the written form is read.
+    /// Only the written form is accepted.
     #[test]
     fn only_written_form_parses() {
         let id = "ab".repeat(32);

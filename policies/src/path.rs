@@ -1,4 +1,4 @@
-//! The path of a request: its one canonical spelling, and the patterns of routes that match it.
+//! The path of a request in its canonical spelling, and the path templates of routes.
 
 mod affixed;
 mod canonical;

@@ -1,4 +1,4 @@
-//! How many holders a key may have at once, and the number of each holder's permit.
+//! The number of holders that a key may have at once, and the numbers of their permits.
 
 use std::{fmt, num::NonZeroU16};
 
@@ -20,17 +20,18 @@ pub struct PermitIndex(NonZeroU16);
 pub struct InvalidPermitError;
 
 impl PermitCount {
-    /// One permit would be an ordinary lock.
+    /// The least number: a single permit would be an ordinary lock.
     pub const LEAST: u16 = 2;
-    /// Each time a holder leaves, the next in the queue reads the list of all holders.
+    /// The largest number, because each time a holder leaves, the next contender in the queue reads the list
+    /// of all holders.
     pub const MOST: u16 = 1000;
 
-    /// `None` outside of these bounds.
+    /// `None` if `count` is not within [`Self::LEAST`] and [`Self::MOST`].
     pub fn new(count: u16) -> Option<Self> {
         (Self::LEAST..=Self::MOST).contains(&count).then_some(Self(count))
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Reads the form that [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
         parse_permit_number(text).and_then(Self::new)
     }
@@ -53,12 +54,12 @@ impl PermitCount {
 }
 
 impl PermitIndex {
-    /// `None` for a number that no key has.
+    /// `None` for a number that no permit can have.
     pub fn new(number: u16) -> Option<Self> {
         NonZeroU16::new(number.saturating_add(1)).filter(|_| number < PermitCount::MOST).map(Self)
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Reads the form that [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
         parse_permit_number(text).and_then(Self::new)
     }
@@ -82,7 +83,7 @@ impl From<PermitIndex> for u16 {
     }
 }
 
-/// Each number has one spelling.
+/// Reads a decimal number in its only spelling, without leading zeros.
 fn parse_permit_number(text: &str) -> Option<u16> {
     let number = text.parse::<u16>().ok()?;
     (number.to_string() == text).then_some(number)
@@ -104,7 +105,7 @@ impl fmt::Display for PermitIndex {
 mod tests {
     use super::*;
 
-    /// There are 2 to 1000 permits, and the number of the last is one less.
+    /// A key has 2 to 1000 permits, which are counted from 0.
     #[test]
     fn permits_are_2_to_1000() {
         assert_eq!([0, 1, 1001].map(PermitCount::new), [None; 3]);

@@ -1,4 +1,4 @@
-//! The plan: a policy file after all checks, the only form that the gateway accepts.
+//! The plan: the result of a policy file after all checks, and the only form that the gateway accepts.
 
 mod access;
 mod admin;

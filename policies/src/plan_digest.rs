@@ -1,9 +1,9 @@
 //! The part of a plan that decides which lock a request takes, in the form that gateways publish for each other.
 //!
-//! Two gateways that give one request two locks let two requests change one resource at once. So each of them
-//! publishes its fenced routes, and [`crate::conflicts`] finds those that may be taken by another gateway, for the
-//! same service, under another lock. Routes without a fence do not count: a bypass of the lock is then explicit in
-//! the file.
+//! If two gateways give different locks to the same request, two requests can change one resource at once. So each
+//! gateway publishes its fenced routes, and [`crate::conflicts`] finds the routes whose requests another gateway would
+//! send to the same service under another lock. Routes without a fence are not published, because with them the bypass
+//! of the lock is explicit in the file.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-/// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
+/// The fenced routes of a plan in the order in which they are tried, and the keys that clients may hold by leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedLockRules {
-    /// The version of the written form.
+    /// The version of the published form.
     pub format: u32,
     pub routes: Vec<PublishedFencedRoute>,
-    /// Lease patterns, sorted, each once. A build that does not know them compares routes alone.
+    /// The lease patterns, sorted, each once. A build that does not know this field compares only the routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<String>,
 }
@@ -35,22 +35,22 @@ pub struct PublishedLockRules {
 /// A fenced route of a published plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PublishedFencedRoute {
-    /// Only for display: two gateways may use different names.
+    /// The name of the route, only for display: two gateways may use different names.
     pub name: String,
-    /// One service if either the name or an endpoint is shared.
+    /// The name of the upstream. Two upstreams are the same service if they share this name or an endpoint.
     pub upstream: String,
     pub endpoints: Vec<String>,
-    /// Sorted; empty means every method.
+    /// The methods, sorted. Empty means every method.
     pub methods: Vec<String>,
     pub path: Vec<PublishedPathSegment>,
     #[serde(default, skip_serializing_if = "PublishedMatchConditions::is_empty")]
     pub conditions: PublishedMatchConditions,
-    /// It takes all of them at once, and so excludes every request that takes one of them: the lock of its keys, and
-    /// the one it is migrated from.
+    /// The locks that each request takes together: the lock of its keys, and the former lock during a migration. So a
+    /// request excludes every request that takes one of them.
     pub locks: Vec<PublishedLock>,
 }
 
-/// A segment of a path template. The name of a variable does not count.
+/// A segment of a path template, without the names of variables.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PublishedPathSegment {
@@ -60,20 +60,21 @@ pub enum PublishedPathSegment {
     Rest,
 }
 
-/// The conditions of a route beside method and path.
+/// The conditions of a route other than method and path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PublishedMatchConditions {
-    /// None means any.
+    /// The hosts; empty means every host.
     #[serde(default)]
     pub hosts: Vec<String>,
     #[serde(default)]
     pub headers: Vec<(String, String)>,
     #[serde(default)]
     pub query: Vec<(String, String)>,
-    /// Pointers, each with its values. A build that does not know them takes the route for one of more requests.
+    /// The pointers to members, each with its values. A build that does not know this field assumes that the route
+    /// takes more requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub body: Vec<(String, Vec<ConditionValue>)>,
-    /// `query` or `mutation`; the same holds.
+    /// `query` or `mutation`. A build that does not know this field assumes that the route takes more requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graphql: Option<String>,
 }
@@ -81,20 +82,22 @@ pub struct PublishedMatchConditions {
 /// The lock of one request: all of its keys, in one layout.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PublishedLock {
-    /// Sorted, each once. Variables of the path are named by their position in it, counted from 0.
+    /// The key templates, sorted, each once. Variables of the path are named by their position in it, counted from 0.
     pub keys: Vec<String>,
-    /// The layout of its nodes; `None` for our own. `permits 3` for a key with permits.
+    /// The layout of the nodes; `None` for our own. For a key with permits, `permits` and their number, such as
+    /// `permits 3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
-    /// Where its nodes stand, with the variables of the key called by their place in that; none for the place that we choose.
+    /// The template of the path in a foreign layout, with the names of the key's variables; `None` for our own layout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The next holder waits for a delay after a holder that died. A gateway without this setting would not wait.
+    /// True if the next holder waits for a delay after a holder that died. A gateway without this setting would not
+    /// wait.
     #[serde(default, skip_serializing_if = "is_false")]
     pub delay: bool,
 }
 
-/// Why published data cannot be compared.
+/// The reason for which published data cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePublishedRulesError {
     #[error("it is of format {found}, and this build reads up to {FORMAT}")]
@@ -103,11 +106,11 @@ pub enum ParsePublishedRulesError {
     Malformed(String),
 }
 
-/// The newest written form that this build can read.
+/// The newest version of the published form that this build can read.
 pub const FORMAT: u32 = 1;
 
 impl PublishedLockRules {
-    /// `leases`: the keys that clients may hold by themselves, where they may.
+    /// Makes the published form of a plan. `leases`: the leases that the gateway grants, if it does.
     pub fn from_plan(plan: &CommonServingPlan, leases: Option<&LeaseGrantSettings>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
@@ -120,16 +123,16 @@ impl PublishedLockRules {
         Self { format: FORMAT, routes, leases: patterns.into_iter().collect() }
     }
 
-    /// Its routes, and behind them an entry for each lease pattern: all entries that may be compatible or not.
+    /// The routes, then an entry for each lease pattern. Each entry may be compatible with another plan or not.
     pub fn entries(&self) -> Vec<PublishedFencedRoute> {
         let leases =
             self.leases.iter().map(|pattern| PublishedFencedRoute::for_lease_pattern(pattern, &self.routes));
         self.routes.iter().cloned().chain(leases).collect()
     }
 
-    /// The plan to publish while `next` takes the place of this plan. Requests and clients may still hold locks of
-    /// this plan, so all its locks and leases stay. A route that `next` has as well, with the same locks, is
-    /// published with the endpoints of `next`, because new requests go there.
+    /// The plan to publish while `next` takes the place of this plan. Requests and clients may still hold locks of this
+    /// plan, so all its locks and leases stay. A route that `next` also has, with the same locks, is published with the
+    /// endpoints of `next`, because new requests go to these.
     #[must_use]
     pub fn merge_for_switch_to(&self, next: &Self) -> Self {
         let there: HashMap<RouteIdentity, &PublishedFencedRoute> =
@@ -138,14 +141,14 @@ impl PublishedLockRules {
         Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
     }
 
-    /// With the lease patterns of `before` beside its own: clients may still hold locks under those.
+    /// Adds the lease patterns of `before`, because clients may still hold locks under them.
     #[must_use]
     pub fn with_leases_of(&self, before: &Self) -> Self {
         let leases: BTreeSet<&String> = self.leases.iter().chain(&before.leases).collect();
         Self { leases: leases.into_iter().cloned().collect(), ..self.clone() }
     }
 
-    /// Without the lease patterns that `next` lacks, except those of a key that a client still holds.
+    /// Removes the lease patterns that `next` lacks, except those of a key in `held`, which a client still holds.
     #[must_use]
     pub fn without_leases_gone_in(&self, next: &Self, held: &[ResourceKey]) -> Self {
         let is_held = |written: &String| held.iter().any(|key| KeyPattern::published_matches(written, key));
@@ -153,23 +156,25 @@ impl PublishedLockRules {
         Self { leases: stay.cloned().collect(), ..self.clone() }
     }
 
-    /// The same bytes for equal routes, from every gateway.
+    /// The published form. Equal routes give the same bytes from every gateway.
     ///
     /// # Panics
-    /// Never: all fields are plain.
+    /// Never panics, because all fields can be serialised.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain fields serialise")
     }
 
+    /// Reads the published form of a plan.
+    ///
     /// # Errors
-    /// A later build has written it in another form, or it is no plan.
+    /// Returns an error if a later build has written the data in a newer form, or if it is not a published plan.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParsePublishedRulesError> {
         #[derive(Deserialize)]
         struct PublishedFormatHeader {
             format: u32,
         }
         let foreign = |error: serde_json::Error| ParsePublishedRulesError::Malformed(error.to_string());
-        // Read the version first: in another form the other fields may be missing.
+        // The version is read first, because other fields may be missing in a newer form.
         let PublishedFormatHeader { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
         if found > FORMAT {
             return Err(ParsePublishedRulesError::UnsupportedFormat { found });
@@ -179,7 +184,7 @@ impl PublishedLockRules {
 }
 
 impl PublishedFencedRoute {
-    /// `fence` is that of `route`, and `upstream` the one it leads to.
+    /// `fence`: the fence of `route`. `upstream`: the upstream of `route`.
     pub fn new(route: &Route, fence: &FenceRule, upstream: &Upstream) -> Self {
         let sorted = |texts: &mut dyn Iterator<Item = String>| -> Vec<String> {
             texts.collect::<BTreeSet<_>>().into_iter().collect()
@@ -200,10 +205,9 @@ impl PublishedFencedRoute {
     /// An entry for the keys of a pattern that clients may lease, in a plan with these routes. No request takes this
     /// entry as its route.
     ///
-    /// Its locks are those that routes of the plan have for such keys and that are not native: of another layout, at
-    /// another path, or with a delay. A lease of such a key would take the same lock, or the plan refuses the lease.
-    /// A plan that loses one of these routes would lease the key under another lock. Its entry changes with that, so
-    /// the plan is published anew.
+    /// The entry has the locks of routes for such keys that are not native: with another layout, at another path, or
+    /// with a delay. A lease of such a key takes the same lock, or is refused. If the plan loses one of these routes,
+    /// it would lease the key under another lock. The entry then differs, so the plan is published again.
     pub fn for_lease_pattern(pattern: &str, routes: &[Self]) -> Self {
         let name = format!("leases of {pattern}");
         let keys = KeyPattern::published_glob(pattern);
@@ -225,7 +229,8 @@ impl PublishedFencedRoute {
     }
 }
 
-/// The common part, in two plans, of a route of which requests take the same locks by both, wherever they are sent.
+/// The part of a route that identifies it in two plans: requests of routes with an equal identity take the same locks
+/// by both, wherever they are sent.
 pub type RouteIdentity<'r> =
     (&'r str, &'r [String], &'r [PublishedPathSegment], &'r PublishedMatchConditions, &'r [PublishedLock]);
 
@@ -235,7 +240,7 @@ impl PublishedFencedRoute {
     }
 }
 
-/// Two, while the fence is migrated from one to the other.
+/// The locks of a fence: two while it is migrated from one to the other, else one.
 fn locks(fence: &FenceRule, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
     let lock = |keys, placing| PublishedLock::new(keys, placing, path, fence.client_name);
     let ours = lock(&fence.keys, &fence.placing);
@@ -254,7 +259,8 @@ impl PublishedLock {
     ) -> Self {
         let (layout, path) = match placing {
             LockPlacement::Native => (None, None),
-            // Not in a field of its own: a build that does not know permits would ignore it, and be compatible.
+            // The number of permits is part of the layout and not a field of its own, because a build that does not
+            // know permits would ignore such a field and count as compatible.
             LockPlacement::Semaphore { permits } => (Some(format!("permits {permits}")), None),
             LockPlacement::Foreign { layout, path } => {
                 (Some(layout.as_str().to_owned()), Some(path.to_string()))
@@ -264,12 +270,12 @@ impl PublishedLock {
         Self { keys: keys.into_iter().collect(), layout, path, delay: false }
     }
 
-    /// The layout of leases where no route has another one.
+    /// Whether the lock is of the kind that leases take by default.
     pub(crate) fn is_native(&self) -> bool {
         self.layout.is_none() && self.path.is_none() && !self.delay
     }
 
-    /// For one key both are one lock. Paths may name the variables of the key by other positions.
+    /// Whether both locks are the same for one key. The key templates may differ in the positions of their variables.
     pub(crate) fn has_placement_of(&self, other: &Self) -> bool {
         let shapes =
             |lock: &Self| lock.keys.iter().map(|key| KeyTemplate::published_shape(key)).collect::<Vec<_>>();
@@ -282,7 +288,8 @@ impl From<&PathTemplateSegment> for PublishedPathSegment {
     fn from(piece: &PathTemplateSegment) -> Self {
         match piece {
             PathTemplateSegment::Literal(literal) => Self::Is(literal.to_string()),
-            // The text around a variable stands in the keys that use it, see [`PathTemplate::variable_position`].
+            // The text around a variable is published with the keys that use the variable, see
+            // [`PathTemplate::variable_position`].
             PathTemplateSegment::Variable(_) | PathTemplateSegment::Affixed(_) => Self::Any,
             PathTemplateSegment::Rest(_) => Self::Rest,
         }
@@ -315,7 +322,7 @@ impl PublishedMatchConditions {
         *self == Self::default()
     }
 
-    /// Converted back to the form of a plan. A host or a member that this build cannot read may be any.
+    /// The conditions in the form of a plan. A host or a member that this build cannot read counts as any.
     pub(crate) fn conditions(&self) -> MatchConditions {
         let served: Option<Vec<HostPattern>> =
             self.hosts.iter().map(|host| HostPattern::parse(host).ok()).collect();

@@ -1,17 +1,17 @@
-//! Reads how long a client is willing to wait (`Prefer: wait=5`, RFC 7240).
+//! Reads the time that a client is willing to wait (`Prefer: wait=5`, RFC 7240).
 
 use std::time::Duration;
 
-/// The wait that the `Prefer` lines of a request set. `None` where none can be parsed: a preference is never a reason
-/// to refuse.
+/// The wait in the `Prefer` lines of a request; `None` if there is none that can be parsed. A malformed preference is
+/// ignored, and never a reason to refuse the request.
 pub fn parse_wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
     let preferences = lines.flat_map(|line| parts(line, b','));
-    // Only the first preference of a name counts (RFC 7240, 2), also if it cannot be read.
+    // Only the first preference of a name counts (RFC 7240, section 2), even if it cannot be parsed.
     let value = preferences.filter_map(wait_value).next()?;
     seconds(value)
 }
 
-/// True if the client wants an immediate answer that its request was accepted (RFC 7240, 4.1).
+/// Whether the client wants an immediate answer that its request was accepted (RFC 7240, section 4.1).
 pub fn has_respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut preferences = lines.flat_map(|line| parts(line, b','));
     preferences.any(|preference| {
@@ -20,7 +20,7 @@ pub fn has_respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
     })
 }
 
-/// The value of a `wait`. Its parameters are ignored.
+/// The value of a `wait` preference, without its parameters; `None` for another preference.
 fn wait_value(preference: &[u8]) -> Option<&[u8]> {
     let preference = parts(preference, b';').next()?;
     let equals = preference.iter().position(|byte| *byte == b'=').unwrap_or(preference.len());
@@ -28,7 +28,7 @@ fn wait_value(preference: &[u8]) -> Option<&[u8]> {
     name.trim_ascii().eq_ignore_ascii_case(b"wait").then(|| value.strip_prefix(b"=").unwrap_or_default())
 }
 
-/// Whole seconds, up to 2^31 (RFC 9111, 1.2.2).
+/// Reads whole seconds, up to 2^31 (RFC 9111, section 1.2.2).
 fn seconds(value: &[u8]) -> Option<Duration> {
     let digits = value.trim_ascii();
     let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
@@ -36,7 +36,7 @@ fn seconds(value: &[u8]) -> Option<Duration> {
     all_digits.then(|| Duration::from_secs(digits.iter().fold(0, more).min(1 << 31)))
 }
 
-/// Splits at a separator, but not within a quoted string (RFC 9110, 5.6.4).
+/// Splits a text at a separator, except within a quoted string (RFC 9110, section 5.6.4).
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     let mut escaped = false;
@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    /// A wait that is no number of seconds is ignored.
+    /// A wait that is not a number of seconds is ignored.
     #[test]
     fn malformed_wait_is_ignored() {
         for lines in [

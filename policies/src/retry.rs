@@ -1,23 +1,24 @@
-//! Decides whether a request that failed on its way up may be sent again.
+//! Decides whether a request is sent again after an attempt to send it upstream has failed.
 
-/// How much of the request the upstream may have seen.
+/// The part of the request that the upstream may have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestSendState {
     /// Not one byte was written.
     Nothing,
     /// A part of a request that is safe to repeat: a GET or HEAD without a body, on a route without a fence, over a
-    /// pooled connection, without one byte of an answer (RFC 9110, 9.2.2).
+    /// pooled connection that has returned no byte of a response (RFC 9110, section 9.2.2).
     Harmless,
-    /// Bytes were written, and the upstream has said that it has processed none of them (RFC 9113, 8.7).
+    /// Bytes were written, and the upstream has reported that it has not processed the request (RFC 9113, section
+    /// 8.7).
     Unprocessed,
-    /// At least one byte was written: the upstream may have acted on it.
+    /// At least one byte was written, so the upstream may have acted on it.
     Something,
 }
 
-/// Why the attempt ended without an answer.
+/// The reason for which the attempt ended without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptFailureKind {
-    /// No connection to the endpoint.
+    /// No connection to the endpoint could be made.
     Connect,
     /// A pooled connection had been closed by the upstream before it was used again.
     Closed,
@@ -28,15 +29,17 @@ pub enum AttemptFailureKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryDecision {
     NextEndpoint,
-    /// The same endpoint, over a new connection: other pooled connections may be dead as well.
+    /// The request is sent to the same endpoint over a new connection, because other pooled connections may be
+    /// closed as well.
     FreshConnection,
     Never,
 }
 
-/// Decides whether a failed request is sent again. After one written byte it is not, unless by its own definition
-/// sending it twice is as sending it once: only the client knows whether another request may take effect twice. A
-/// fenced request is never harmless in this sense. What the upstream has not processed is sent again, as if nothing
-/// had been written.
+/// Decides whether a failed request is sent again.
+///
+/// Once a byte was written, only a request that is safe to repeat by the definition of its method is sent again,
+/// because only the client knows whether another request may take effect twice. A fenced request is never safe in
+/// this sense. A request that the upstream has not processed is treated as if nothing had been written.
 pub fn decide_retry(cause: AttemptFailureKind, sent: RequestSendState) -> RetryDecision {
     match (sent, cause) {
         (RequestSendState::Something, _) => RetryDecision::Never,
@@ -58,7 +61,7 @@ pub fn decide_retry(cause: AttemptFailureKind, sent: RequestSendState) -> RetryD
 mod tests {
     use super::*;
 
-    /// A request of which a byte was written is never sent again.
+    /// A request of which at least one byte was written is never sent again.
     #[test]
     fn partly_written_request_is_never_resent() {
         for cause in [AttemptFailureKind::Connect, AttemptFailureKind::Closed, AttemptFailureKind::ProofLost]
@@ -67,7 +70,7 @@ mod tests {
         }
     }
 
-    /// An unsent request is sent again only where that can help.
+    /// An unsent request is sent again only if another attempt can help.
     #[test]
     fn unsent_request_is_resent_if_useful() {
         assert_eq!(
@@ -84,7 +87,7 @@ mod tests {
         );
     }
 
-    /// What the upstream has not processed is sent again while the lock is proven, and not otherwise.
+    /// A request that the upstream has not processed is sent again while the lock is proven, and not otherwise.
     #[test]
     fn unprocessed_request_is_resent_under_proof() {
         let decide = |cause| decide_retry(cause, RequestSendState::Unprocessed);
@@ -92,7 +95,7 @@ mod tests {
         assert_eq!(decide(AttemptFailureKind::ProofLost), RetryDecision::Never);
     }
 
-    /// A request that may be sent twice is sent again over a fresh connection only.
+    /// A request that is safe to repeat is sent again only over a new connection.
     #[test]
     fn repeatable_request_needs_fresh_connection() {
         assert_eq!(

@@ -1,34 +1,37 @@
-//! The JSON Schemas of the two kinds of file. A test makes them out of what the reader reads, so they are the table of
-//! all fields.
+//! The JSON Schemas of the two kinds of files. A test makes them from the fields that the reader reads, so they are a
+//! table of all fields.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// Of the policy of a gateway.
+/// The schema of the policy of a gateway.
 pub const GATEWAY: &str = include_str!("../schema.json");
 
-/// Of the file of a guard.
+/// The schema of the file of a guard.
 pub const GUARD: &str = include_str!("../schema.guard.json");
 
-/// The fields of the policy of a gateway.
+/// The schema of the policy of a gateway, for looking up its fields.
 #[derive(Debug)]
 pub struct PolicySchema(Value);
 
 impl PolicySchema {
+    /// Parses the schema.
+    ///
     /// # Panics
-    /// Never: a test has written the schema.
+    /// Never panics, because a test has written the schema.
     pub fn for_gateway() -> Self {
         Self(serde_json::from_str(GATEWAY).expect("a schema is JSON"))
     }
 
-    /// The names of the fields of one mapping. `path`: the fields that lead to it, without names of the user's own.
+    /// The names of the fields of one mapping. `path`: the fields that lead to the mapping, without names that the
+    /// user chooses.
     pub fn names(&self, path: &[&str]) -> BTreeSet<&str> {
         let mappings = self.mappings_at(path).into_iter();
         mappings.flat_map(|fields| fields.keys().map(String::as_str)).collect()
     }
 
-    /// The same, with the names of all fields below.
+    /// The names of the fields of one mapping, and of all fields below it. `path`: as for [`Self::names`].
     pub fn names_below(&self, path: &[&str]) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         let mut open = self.mappings_at(path);
@@ -46,7 +49,8 @@ impl PolicySchema {
     }
 }
 
-/// The fields of each mapping that can stand at one place: alone, in a list, or below a name of the user's own.
+/// The fields of each mapping that is allowed at one place: directly, as a list item, or below a name that the user
+/// chooses.
 fn outermost_mappings(schema: &Value) -> Vec<&Map<String, Value>> {
     if let Some(Value::Object(fields)) = schema.get("properties") {
         return vec![fields];

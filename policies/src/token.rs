@@ -1,4 +1,4 @@
-//! The fencing token: its order, its header form, and whether a presented one is still good.
+//! The fencing token: its order, its form in a header field, and the check whether it is stale.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FencingToken {
-    /// Era base plus the czxid of the lock node: below 2^63.
+    /// The base of the era plus the czxid of the lock node; below 2^63.
     epoch: u64,
-    /// Sequence number of the lock node; 0 where the node has none.
+    /// The sequence number of the lock node; 0 if the node has none.
     sequence: u32,
-    /// Counts the dispatches of one tenure, from 1; 0 announces the tenure without a dispatch.
+    /// The number of the dispatch within its tenure, from 1; 0 announces the tenure without a dispatch.
     dispatch: u32,
 }
 
@@ -46,8 +46,11 @@ pub enum InvalidFencingTokenError {
 }
 
 impl FencingToken {
+    /// Makes a token.
+    ///
     /// # Errors
-    /// An epoch of 2^63 or more does not fit a signed 64-bit column and would compare as negative there.
+    /// Returns an error for an epoch of 2^63 or more: it does not fit a signed 64-bit column and would compare as
+    /// negative there.
     pub fn new(epoch: u64, sequence: u32, dispatch: u32) -> Result<Self, InvalidFencingTokenError> {
         if epoch > i64::MAX as u64 {
             return Err(InvalidFencingTokenError::Epoch);
@@ -55,7 +58,7 @@ impl FencingToken {
         Ok(Self { epoch, sequence, dispatch })
     }
 
-    /// Reads the value of a `Fencing-Token` field; exactly the form that [`fmt::Display`] writes.
+    /// Reads the value of a `Fencing-Token` field, in exactly the form that [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Result<Self, InvalidFencingTokenError> {
         let bytes = text.as_bytes();
         let shaped = bytes.len() == 37 && text.starts_with("v1-") && bytes[19] == b'-' && bytes[28] == b'-';
@@ -78,7 +81,8 @@ impl FencingToken {
         text
     }
 
-    /// The value of `Fencing-Number`: equal within a tenure, so an upstream compares it with `>=`.
+    /// The value of `Fencing-Number`. It is the same for all requests of a tenure, so an upstream compares it with
+    /// `>=`.
     pub fn number(self) -> u64 {
         self.epoch
     }
@@ -91,13 +95,14 @@ impl FencingToken {
         self.dispatch
     }
 
-    /// Same lock node: the dispatch counter does not count.
+    /// Whether both tokens are of the same lock node. The number of the dispatch is ignored.
     pub fn same_grant(self, other: Self) -> bool {
         (self.epoch, self.sequence) == (other.epoch, other.sequence)
     }
 }
 
-/// Only lower-case digits: two spellings of one token would order differently as bytes.
+/// Reads lower-case hexadecimal digits. Upper-case digits are refused, because two spellings of a token would
+/// compare differently as bytes.
 fn hex(digits: &[u8]) -> Result<u64, InvalidFencingTokenError> {
     digits.iter().try_fold(0_u64, |value, digit| {
         let digit = match digit {
@@ -123,7 +128,8 @@ impl From<FencingToken> for String {
     }
 }
 
-/// `v1-<epoch>-<sequence>-<dispatch>`, fixed width, lower case: byte order is token order.
+/// Writes `v1-<epoch>-<sequence>-<dispatch>` with a fixed width, in lower case, so that tokens compare as their
+/// bytes do.
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(str::from_utf8(&self.to_ascii()).expect("digits and dashes"))
@@ -132,20 +138,20 @@ impl fmt::Display for FencingToken {
 
 /// The newest tokens seen for one key, by kind of access.
 ///
-/// Exclusive access needs one watermark. With shared access a second one has the newest reader that a write must be
-/// newer than, while readers do not invalidate each other.
+/// Exclusive access needs one watermark. With shared access a second one has the newest token of a reader: a write
+/// must be newer than it, while readers do not invalidate each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadWriteWatermarks {
     write: Option<FencingToken>,
     read: Option<FencingToken>,
 }
 
-/// The presented token is not newer than the watermarks.
+/// The token is not newer than the watermarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaleTokenError;
 
 impl ReadWriteWatermarks {
-    /// Admits an exclusive dispatch: strictly newer than every write and every read before it.
+    /// Admits an exclusive dispatch, if its token is newer than those of all writes and reads before it.
     pub fn admit_write(&mut self, token: FencingToken) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write || Some(token) <= self.read {
             return Err(StaleTokenError);
@@ -154,7 +160,8 @@ impl ReadWriteWatermarks {
         Ok(())
     }
 
-    /// Admits a shared dispatch: newer than every write; readers do not order among themselves.
+    /// Admits a shared dispatch, if its token is newer than those of all writes. Readers need no order among
+    /// themselves.
     pub fn admit_read(&mut self, token: FencingToken) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write {
             return Err(StaleTokenError);
@@ -164,8 +171,9 @@ impl ReadWriteWatermarks {
     }
 }
 
-/// A token that is further above all others is not accepted: it is forged, or of another installation. ZooKeeper
-/// counts 2^32 at every election, so this many tokens are 65,536 elections that the guard has not seen.
+/// The largest accepted distance of a token from the largest known one. A token beyond it is forged, or of another
+/// installation: ZooKeeper adds 2^32 at every election, so this distance is 65,536 elections that the guard has not
+/// seen.
 pub const LARGEST_JUMP: u64 = 1 << 48;
 
 #[cfg(test)]
@@ -183,7 +191,7 @@ mod tests {
         assert_eq!(token(0xAB, 7, 1).to_string(), "v1-00000000000000ab-00000007-00000001");
     }
 
-    /// A token is stored in its header form.
+    /// A token is serialised in its header form.
     #[test]
     fn token_serializes_as_header() {
         let written = serde_json::to_string(&token(0xAB, 7, 1)).expect("a text");
@@ -192,7 +200,7 @@ mod tests {
         assert!(serde_json::from_str::<FencingToken>("\"5\"").is_err());
     }
 
-    /// Nothing but the written form is read.
+    /// Only the written form is accepted.
     #[test]
     fn only_written_form_parses() {
         let good = token(0xAB, 7, 1).to_string();
@@ -221,7 +229,7 @@ mod tests {
         );
     }
 
-    /// A late reader does not invalidate an older one, and a stale writer is refused.
+    /// A late reader is admitted after a newer reader, and a stale writer is refused.
     #[test]
     fn late_reader_passes_stale_writer_fails() {
         let mut watermarks = ReadWriteWatermarks::default();
@@ -233,7 +241,8 @@ mod tests {
         assert_eq!(watermarks.admit_write(token(6, 0, 1)), Err(StaleTokenError), "a duplicate is not newer");
     }
 
-    /// A token that has written does not read, and one that has read does not write.
+    /// A token that was used for a write is refused for a read, and one that was used for a read is refused for a
+    /// write.
     #[test]
     fn token_serves_read_or_write_once() {
         let mut watermarks = ReadWriteWatermarks::default();
@@ -251,13 +260,13 @@ mod tests {
         assert_eq!(FencingToken::new(1 << 63, 0, 1), Err(InvalidFencingTokenError::Epoch));
     }
 
-    /// Each election is 2^32 of ZooKeeper's transactions.
+    /// The largest accepted jump is 65,536 elections, each of which adds 2^32 to ZooKeeper's transaction ids.
     #[test]
     fn largest_jump_is_65536_elections() {
         assert_eq!(LARGEST_JUMP / (1 << 32), 65_536);
     }
 
-    /// A grant is its epoch and its sequence, and no dispatch of it.
+    /// Two tokens are of the same grant if their epoch and sequence are equal, whatever their dispatches are.
     #[test]
     fn grant_is_epoch_and_sequence() {
         let one = token(7, 8, 9);
@@ -282,7 +291,7 @@ mod tests {
             }
         }
 
-        /// A text that is almost a token is read only as it is written.
+        /// A text similar to a token is accepted only in exactly the written form.
         #[test]
         fn token_like_text_parses_as_written(
             text in "v[12]-[0-9a-f]{15,17}[-_][0-9a-fA-F]{7,9}-[0-9a-fg+]{7,9}|v1-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}",

@@ -1,20 +1,20 @@
-//! Decides which peers are trusted when they name their client.
+//! Decides which peers are trusted to name their clients.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
-/// Networks of proxies that are trusted to name the client. Empty: none.
+/// The networks of proxies that are trusted to name their clients. Empty if none is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<IpNet>);
 
-/// A network is an address, or an address and the length of its prefix.
+/// The text is no network: neither an address, nor an address with the length of a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither an IP address nor a network")]
 pub(crate) struct ParseIpNetworkError;
 
-/// The networks as a policy writes them.
+/// Serializes the networks as a policy writes them.
 impl Serialize for TrustedProxies {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(ToString::to_string))
@@ -31,13 +31,14 @@ impl TrustedProxies {
         Self(all.map(|network| network.parse().expect("a network")).collect())
     }
 
-    /// An IPv4 address that a dual-stack socket shows as IPv6 is the same address.
+    /// Whether the address is in one of the networks. An IPv4 address that a dual-stack socket shows as IPv6 counts
+    /// as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// True if the address is a proxy whose connections belong to its clients. Where every address is trusted, none
+    /// Whether the address is a proxy whose connections belong to its clients. If every address is trusted, none
     /// counts as a proxy.
     pub fn is_proxy(&self, address: IpAddr) -> bool {
         self.contains(address) && self.0.iter().all(|network| network.prefix_len() > 0)
@@ -47,7 +48,8 @@ impl TrustedProxies {
         self.0.is_empty()
     }
 
-    /// The client of a connection: going back from our peer, the first address that is not trusted to name another.
+    /// The client of a connection: from our peer backwards, the first address that is not trusted to name its
+    /// client.
     ///
     /// `named`: the entries of `X-Forwarded-For` as written. An entry that is no address ends the walk, because no
     /// trusted proxy vouches for the entries before it.
@@ -67,7 +69,7 @@ impl TrustedProxies {
     }
 }
 
-/// An entry is an address; some proxies add the port.
+/// Reads an entry: an address, to which some proxies add a port.
 fn entry_address(entry: &str) -> Option<IpAddr> {
     let entry = entry.trim();
     if let Ok(address) = entry.parse() {
@@ -76,10 +78,11 @@ fn entry_address(entry: &str) -> Option<IpAddr> {
     entry.parse().map(|socket: std::net::SocketAddr| socket.ip()).ok()
 }
 
-/// Reads `10.0.0.0/8`, `2001:db8::/32`, or a single address.
+/// Reads a network such as `10.0.0.0/8` or `2001:db8::/32`, or a single address.
 ///
 /// # Errors
-/// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a mistake than intended.
+/// Returns an error for anything else, also for a network with bits beyond its prefix, because `10.1.0.0/8` is more
+/// likely a mistake than intended.
 pub(crate) fn parse_network(text: &str) -> Result<IpNet, ParseIpNetworkError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
@@ -100,7 +103,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// The client is the last address that no trusted proxy vouches for.
+    /// The client is the last address in the chain that no trusted proxy stands for.
     #[test]
     fn client_is_last_untrusted_address() {
         let trust = trust(&["10.0.0.0/8", "2001:db8::/32"]);
@@ -120,7 +123,7 @@ mod tests {
         }
     }
 
-    /// No address is trusted unless it is named.
+    /// Only addresses in the configured networks are trusted.
     #[test]
     fn only_named_proxies_are_trusted() {
         assert!(!TrustedProxies::default().contains(ip("127.0.0.1")));

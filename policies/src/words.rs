@@ -1,10 +1,10 @@
-//! The words that stand for the values of a field. The reader takes them, and whatever shows a plan gives them back.
+//! The words for the values of a field. The reader of files accepts them, and a shown plan contains them.
 
 /// Gives an enum its words in a policy: `WORDS`, in the order in which messages list them, and `as_str`.
 macro_rules! words {
     ($type:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
         impl $type {
-            /// The words of a policy, each with its meaning.
+            /// The words of a policy, each with its value.
             pub(crate) const WORDS: &[(&'static str, Self)] = &[$(($word, Self::$variant)),+];
 
             /// The word in a policy.

@@ -12,7 +12,7 @@ use fencegate_policies::{
 
 const MANY: usize = 10_000;
 
-/// A generated policy: a service of a tenant each, some routes with variables and some without a lock.
+/// A generated policy: services of many tenants, with some routes with variables and some without a lock.
 fn policy(routes: usize, key: &str) -> String {
     let mut text = String::from(
         "version: 1\nlisteners: {public: {address: 127.0.0.1:8080}}\nzookeeper: {servers: [zk1:2181]}\n\
@@ -61,7 +61,7 @@ fn ten_thousand_routes_load_and_compare() {
     assert!(difference.added.is_empty() && difference.removed.is_empty());
 }
 
-/// The last of many routes is reported if it is never reached.
+/// A route that is never reached is reported, even as the last of many routes.
 #[test]
 fn last_unreachable_route_is_reported() {
     let text = policy(MANY / 10, "order")

@@ -1,7 +1,9 @@
-//! However a path is spelled: what is one resource to the server behind the gateway has one key here, or is refused.
+//! If the server behind the gateway takes two spellings of a path for the same resource, both have the same key here,
+//! or one is refused.
 //!
-//! The routes name every resource, and nothing else is let through. A server that ignores case or a last slash must
-//! not stand behind a wide unfenced route as well: `/orders/42/` would be another route than `/orders/42`.
+//! The routes of the test name every resource, and no other path passes. With a wide unfenced route in addition, this
+//! would not hold for a server that ignores case or a trailing slash: `/orders/42/` would take another route than
+//! `/orders/42`.
 
 #[path = "paths/servers.rs"]
 mod servers;
@@ -54,7 +56,7 @@ fn forwarded_path_and_key(plan: &CommonServingPlan, target: &str) -> Option<(Str
     Some((path.as_str().to_owned(), join_keys(&keys)))
 }
 
-/// How many pairs were one resource with one key, and how many were one resource of which a spelling is refused.
+/// The number of pairs of spellings with the same resource and key, and of pairs of which one spelling is refused.
 #[derive(Debug, Default)]
 struct SpellingCounts {
     one_key: usize,
@@ -68,7 +70,7 @@ fn check_spellings(plan: &CommonServingPlan, targets: &[String]) -> Result<Spell
         let read_raw: Vec<_> = targets.iter().map(|target| read(target)).collect();
         for ((target, decision), raw) in targets.iter().zip(&decisions).zip(&read_raw) {
             let Some((forwarded, _)) = decision else { continue };
-            // The forwarded path is the resource that the client spelled.
+            // The server must find the same resource in the forwarded path as in the original one.
             if raw.is_some() && read(forwarded) != *raw {
                 return Err(format!("{server}: {target:?} is forwarded as {forwarded:?}, another resource"));
             }
@@ -92,7 +94,7 @@ fn check_spellings(plan: &CommonServingPlan, targets: &[String]) -> Result<Spell
     Ok(seen)
 }
 
-/// However a resource is spelled, its requests have one key or are refused.
+/// All spellings of a resource have the same key, or are refused.
 #[test]
 fn spellings_have_one_key_or_refusal() {
     let lines = SPELLINGS.lines().skip(1);
@@ -102,7 +104,7 @@ fn spellings_have_one_key_or_refusal() {
     assert!(seen.one_key >= 50 && seen.refused >= 200, "{seen:?}: the spellings prove little");
 }
 
-/// The models of servers read paths as leniently as the comparison presumes.
+/// The server models accept as many spellings as the comparison assumes.
 #[test]
 fn server_models_are_lax() {
     for (server, one, other) in [
@@ -121,7 +123,7 @@ fn server_models_are_lax() {
 }
 
 proptest! {
-    /// No two random spellings of one resource have two keys.
+    /// Two random spellings of the same resource never have different keys.
     #[test]
     fn random_spellings_have_one_key(
         targets in proptest::collection::vec(
@@ -134,7 +136,7 @@ proptest! {
     }
 }
 
-/// A request without a lock is refused if some server takes its path for one that a route of the same service fences.
+/// A request without a lock is refused if some server reads its path as one that a route of the same service fences.
 #[test]
 fn suffix_leads_round_no_fence() {
     let loaded = load(
@@ -174,13 +176,13 @@ routes:
         "/orders/42./cancel.xml",
         "/orders./42/cancel",
         "/orders/42/cancel...",
-        // Spring takes each of the dots for the beginning of the suffix.
+        // For Spring the suffix begins at any dot.
         "/orders/42/cancel.v2.json",
         "/orders/42/cancel.a.b.c.d",
     ] {
         assert!(refused("POST", target), "{target}");
     }
-    // A fenced route that takes the name of another one, or its suffix, as a value.
+    // A fenced route whose variable takes the text that another route writes out, or the suffix of that route.
     for target in [
         "/orders/batch.json",
         "/orders/batch.v2.json",
@@ -202,7 +204,7 @@ routes:
         ("GET", "/orders/42/cancel.json"),
         ("POST", "/orders/42/refund.json"),
         ("POST", "/orders/42/cancel/x.json"),
-        // The fenced route takes these itself, and its filter refuses them.
+        // The fenced route takes these requests itself, and its filter refuses them.
         ("POST", "/orders/42.json"),
         ("POST", "/prints/7.pdf"),
         ("POST", "/files/orders/42/cancel.json"),
@@ -218,7 +220,7 @@ routes:
     }
 }
 
-/// A route that restricts its clients is protected as one with a fence is.
+/// A route with an `allow` is protected in the same way as one with a fence.
 #[test]
 fn suffix_does_not_pass_by_access_rules() {
     let loaded = load(
@@ -254,8 +256,9 @@ routes:
     }
 }
 
-/// A request that some services read as one of a route with an `allow` is not taken by a route that lets everybody pass, whatever
-/// spelling or method makes the difference. A route that writes the other path out, or names `HEAD`, means what it says.
+/// A request that some services read as one of a route with an `allow` is not taken by a route that every client may
+/// use, whether a spelling or the method makes the difference. A route that writes the other path out, or names `HEAD`,
+/// is taken for intended.
 #[test]
 fn second_reading_does_not_pass_by_access_rules() {
     let loaded = load(
@@ -302,7 +305,7 @@ routes:
         ("GET", "/aDmIn/x/", SecondReading::Spelling),
         ("GET", "/STATE", SecondReading::Spelling),
         ("GET", "/state/", SecondReading::Spelling),
-        // Letters that some comparisons take for those of ASCII.
+        // Some case-insensitive comparisons take these letters for ASCII letters.
         ("GET", "/%C5%BFtate", SecondReading::Spelling),
         ("GET", "/adm%C4%B1n/7", SecondReading::Spelling),
         ("GET", "/State.json", SecondReading::Suffix),
@@ -312,7 +315,7 @@ routes:
         ("PUT", "/Below/x", SecondReading::Spelling),
         ("POST", "/orders/7:cancel", SecondReading::Spelling),
         ("POST", "/Orders/7:Cancel", SecondReading::Spelling),
-        // Who may see reports may not see this one.
+        // Clients that may use `/reports/` must not get this report.
         ("GET", "/reports/Secret", SecondReading::Spelling),
         ("GET", "/reports/secret/", SecondReading::Spelling),
     ] {
@@ -341,7 +344,7 @@ routes:
     }
 }
 
-/// A resource has one key whatever is written behind or around its name.
+/// A resource has the same key whatever text is after or around its name.
 #[test]
 fn text_around_variable_is_no_part_of_key() {
     let loaded = load(

@@ -1,5 +1,5 @@
-//! The JSON Schemas accept every good file, and refuse the mistakes that a schema can see. The validator has no code
-//! of ours.
+//! Checks the JSON Schemas with a validator of another project: they accept every good file, and refuse the mistakes
+//! that a schema can see.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use fencegate_policies::{
 };
 use serde_json::Value;
 
-/// The mistakes in the form of a file alone. All others depend on the meaning of the words.
+/// The codes of mistakes in the mere form of a file, which a schema sees. All others depend on the meaning of words.
 const SEEN: [DiagnosticCode; 9] = [
     DiagnosticCode::UnknownField,
     DiagnosticCode::UnknownValue,
@@ -23,8 +23,8 @@ const SEEN: [DiagnosticCode; 9] = [
     DiagnosticCode::LockedStatus,
 ];
 
-/// Mistakes with one of these codes that no schema sees: empty lists, merge keys, which the YAML reader of this test
-/// has resolved, and fields that are needed only beside another one.
+/// Names of bad files whose mistakes have one of these codes and are not seen by a schema: empty lists, merge keys
+/// (which the YAML reader of this test resolves), and fields that are needed only beside another field.
 const BEYOND: [&str; 8] = [
     "delay",
     "empty_lists",
@@ -72,7 +72,7 @@ fn good_files_fit_schema() {
     assert!(count >= 5, "{count} files");
 }
 
-/// Of the bad files as well: one that is wrong only by the meaning of its words must fit.
+/// The schema rejects bad files whose form is wrong, and accepts those that are wrong only by their meaning.
 #[test]
 fn schema_rejects_malformed_file() {
     let mut refused = 0;
@@ -88,7 +88,7 @@ fn schema_rejects_malformed_file() {
                 PolicyProcessKind::Guard => file::load_guard(&text).diagnostics,
             };
             let seen = diagnostics.iter().any(|one| SEEN.contains(&one.code));
-            // Repeated fields and the like end before any schema.
+            // Repeated fields and similar mistakes are refused by the YAML reader already.
             let Ok(value) = serde_saphyr::from_str::<Value>(&text) else { continue };
             match (seen, validator.is_valid(&value)) {
                 (true, true) => fit.push(name),

@@ -1,9 +1,9 @@
-//! A word in the place of a mapping is reported with the fields that would be there.
+//! A single value in the place of a mapping is reported with the fields that the mapping can have.
 
 use fencegate_policies::{diagnostics::DiagnosticCode, file::load};
 
-/// Not among the cases of `bad/`: those hold whole texts, and this one names all fields of a route, so every new field
-/// would change it.
+/// A word in the place of a route is reported with a list of all fields of a route. This is not a case of `bad/`,
+/// because every new field would change its recorded text.
 #[test]
 fn word_as_route_lists_fields() {
     let loaded = load("version: 1\nroutes:\n  - capture\n");

@@ -1,5 +1,4 @@
-//! The example of each story has the mistake that the story is about, and no other, before the correction, and none
-//! afterwards.
+//! The example of each story has exactly the mistake of the story before the correction, and none after it.
 
 use std::{fs, path::Path};
 
@@ -8,7 +7,7 @@ use fencegate_policies::{
     file::{load, load_guard},
 };
 
-/// A line in the first column of a file, and the lines below it.
+/// The sections of a file: each line that begins in the first column, with the lines below it.
 fn sections(text: &str) -> Vec<String> {
     let mut sections: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -26,7 +25,8 @@ fn name(section: &str) -> &str {
     section.split(':').next().unwrap_or_default()
 }
 
-/// The starter file, with the sections of the example in the place of its own. An example with `version` and more is whole.
+/// The starter file, with its sections replaced by those of the example. An example with `version` and other sections
+/// is complete by itself.
 fn complete_example(example: &str, starter: &str) -> String {
     let starter = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{starter}.yaml"));
     let starter = fs::read_to_string(starter).expect("it is there");
@@ -39,7 +39,7 @@ fn complete_example(example: &str, starter: &str) -> String {
     left.cloned().chain(shown.iter().cloned()).collect()
 }
 
-/// What is said of the example of `about`. Hints count only where the example is about one.
+/// The codes reported for an example, and their text. Hints are included only if the example is about one.
 fn codes(about: DiagnosticCode, example: &str, starter: &str) -> (Vec<DiagnosticCode>, String) {
     let file = complete_example(example, starter);
     let (mut diagnostics, hints) = match starter {
@@ -61,13 +61,13 @@ fn codes(about: DiagnosticCode, example: &str, starter: &str) -> (Vec<Diagnostic
     (codes, shown)
 }
 
-/// A mistake that is always accompanied by another one.
+/// Mistakes that are always accompanied by another one, with that one.
 const ALSO: [(DiagnosticCode, DiagnosticCode); 2] = [
     (DiagnosticCode::UnlikeEnforce, DiagnosticCode::Observed),
     (DiagnosticCode::PlainClientName, DiagnosticCode::PlainPeer),
 ];
 
-/// Codes from FG05 on are met at start or by a command, beyond the file.
+/// The codes that a file can have. Codes from FG05 on are reported at start or by a command.
 fn file_codes() -> impl Iterator<Item = DiagnosticCode> {
     DiagnosticCode::ALL.iter().copied().filter(|code| code.number() < "FG05")
 }
@@ -79,7 +79,7 @@ fn each_code_has_example() {
     assert!(without.is_empty(), "give each a `Before:` and an `After:` in stories.md: {without:?}");
 }
 
-/// Each example has its mistake before and none after.
+/// Each example has its mistake before the correction, and none after it.
 #[test]
 fn example_fails_before_passes_after() {
     let mut wrong = Vec::new();

@@ -22,7 +22,7 @@ pub(crate) enum TokenComparison {
 pub(crate) struct FieldSettings {
     pub(crate) token: HeaderName,
     pub(crate) number: HeaderName,
-    /// `None`: the moment is not looked at.
+    /// The clock error that `Fencing-Not-After` is read with; `None`: the field is ignored.
     pub(crate) clock_error: Option<Duration>,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct FieldSettings {
 pub(crate) struct FencingStamp {
     pub(crate) token: Option<Token>,
     pub(crate) number: Option<Number>,
-    /// The fence that the order has to claim; `None` if nothing is compared.
+    /// The fence that the order has to claim in its transaction; `None` if nothing is compared.
     pub(crate) fence: Option<Fence>,
 }
 
 impl TokenComparison {
-    /// The settings of the layer; `None` if nothing is compared. The keys are those of the order.
+    /// The settings of the fencing layer; `None` if nothing is compared. The order names the keys.
     pub(crate) fn settings(self, fields: &FieldSettings) -> Option<Settings> {
         let compare = match self {
             Self::Token => upstream::Compare::Token,
@@ -43,7 +43,7 @@ impl TokenComparison {
             Self::Off => return None,
         };
         let settings = Settings::default().fields(fields.token.clone(), fields.number.clone());
-        // Reads without a token are allowed, and not compared.
+        // A read may come without a token, and is then not compared.
         let settings = settings.unfenced([Method::GET, Method::HEAD]);
         let settings = match fields.clock_error {
             Some(clock_error) => settings.clock_error(clock_error),
@@ -59,7 +59,7 @@ impl FencingStamp {
         Self { token: stamp.token, number: Some(stamp.number), fence: Some(fence) }
     }
 
-    /// The fields as far as they can be read, for the record of a service that compares nothing.
+    /// Reads the fields as far as they are valid, for the record of a service that compares nothing.
     pub(crate) fn from_headers(headers: &HeaderMap, fields: &FieldSettings) -> Self {
         let one = |field| {
             let mut values = headers.get_all(field).iter();

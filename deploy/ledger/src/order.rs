@@ -3,19 +3,19 @@
 
 use std::fmt;
 
-/// Changes that happen together or not at all, checked.
+/// Validated changes that take effect together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     /// The client's name for the operation. The ledger does not check that it is executed only once.
     pub(crate) operation: String,
-    /// At least one, each of another resource.
+    /// At least one change, each of another resource.
     pub(crate) changes: Vec<BalanceChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BalanceChange {
     pub(crate) resource: LedgerResource,
-    /// Cents or units, negative when they are taken; never 0.
+    /// Cents or units; negative for a change that takes some; never 0.
     pub(crate) amount: i64,
 }
 
@@ -37,7 +37,8 @@ pub(crate) enum ParseOrderError {
     ToItself,
 }
 
-/// 10 million currency units. Sums of such amounts stay far below the limit of an i64.
+/// The largest amount of one change: 10 million currency units. Sums of such amounts stay far below the limit of an
+/// i64.
 const MOST: i64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +48,10 @@ pub(crate) enum BalanceDirection {
 }
 
 impl Order {
+    /// Reads an order for one resource.
+    ///
     /// # Errors
-    /// [`ParseOrderError`] names the part that is not allowed.
+    /// Returns a [`ParseOrderError`] that names the part that is not allowed.
     pub(crate) fn parse(
         resource: LedgerResource,
         operation: String,
@@ -63,10 +66,10 @@ impl Order {
         Ok(Self { operation, changes: vec![BalanceChange { resource, amount }] })
     }
 
-    /// Takes from one and gives to another.
+    /// Reads an order that moves an amount from one account to another.
     ///
     /// # Errors
-    /// [`ParseOrderError`] names the part that is not allowed.
+    /// Returns a [`ParseOrderError`] that names the part that is not allowed.
     pub(crate) fn transfer(
         from: LedgerResource,
         to: LedgerResource,
@@ -82,7 +85,7 @@ impl Order {
         Ok(Self { operation, changes })
     }
 
-    /// The keys that it works on, ascending.
+    /// The keys of the changed resources, ascending.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.changes.iter().map(|change| change.resource.to_string()).collect();
         keys.sort_unstable();
@@ -101,14 +104,18 @@ fn check_operation(operation: &str, amount: i64) -> Result<(), ParseOrderError> 
 }
 
 impl LedgerResource {
+    /// The account with this id.
+    ///
     /// # Errors
-    /// [`ParseOrderError::Id`].
+    /// Returns [`ParseOrderError::Id`] if the id is not allowed.
     pub(crate) fn account(id: &str) -> Result<Self, ParseOrderError> {
         parse_id(id).map(Self::Account)
     }
 
+    /// The stock-keeping unit with this id.
+    ///
     /// # Errors
-    /// [`ParseOrderError::Id`].
+    /// Returns [`ParseOrderError::Id`] if the id is not allowed.
     pub(crate) fn sku(id: &str) -> Result<Self, ParseOrderError> {
         parse_id(id).map(Self::Sku)
     }

@@ -1,4 +1,4 @@
-//! All answers that are no success, with their status and text.
+//! All answers other than a success, with their status and text.
 
 use axum::Json;
 use axum::body::Body;
@@ -30,8 +30,8 @@ pub(crate) enum ApiError {
 impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
-            // A request without a token is as wrong as one with a broken token, because all requests should come
-            // through the gateway.
+            // A request without a token gets the same status as one with a broken token, because all requests
+            // should come through the gateway.
             Self::Fence(Refusal::TokenMissing) | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::Fence(refusal) => refusal.status(),
             Self::Order(_) | Self::Insufficient { .. } => StatusCode::UNPROCESSABLE_ENTITY,
@@ -52,7 +52,7 @@ impl ApiError {
     }
 }
 
-/// The refusals of the layer, with the texts of this service.
+/// Answers the refusals of the fencing layer with the texts of this service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProblemResponder;
 

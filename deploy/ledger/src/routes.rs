@@ -1,4 +1,4 @@
-//! The HTTP interface: turns requests into calls of the book.
+//! The HTTP interface: turns requests into calls of the store.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct AppState {
 #[serde(deny_unknown_fields)]
 struct PaymentRequest {
     operation: String,
-    /// Cents.
+    /// The amount in cents.
     amount: i64,
 }
 
@@ -38,7 +38,7 @@ struct TransferRequest {
     operation: String,
     from: String,
     to: String,
-    /// Cents.
+    /// The amount in cents.
     amount: i64,
 }
 
@@ -46,13 +46,13 @@ struct TransferRequest {
 #[serde(deny_unknown_fields)]
 struct ReservationRequest {
     operation: String,
-    /// Units.
+    /// The number of units.
     quantity: i64,
 }
 
 #[derive(Debug, Deserialize)]
 struct PageQuery {
-    /// The sequence number of the last execution that the client has.
+    /// The sequence number of the last execution that the client knows.
     #[serde(default)]
     after: i64,
 }
@@ -61,7 +61,7 @@ struct PageQuery {
 struct OrderResponse {
     operation: String,
     key: String,
-    /// Cents or units that are there now.
+    /// The new balance, in cents or units.
     balance: i64,
     sequence: i64,
 }
@@ -69,7 +69,7 @@ struct OrderResponse {
 #[derive(Debug, Serialize)]
 struct TransferResponse {
     operation: String,
-    /// Cents that are there now.
+    /// The new balance of the account that pays, in cents.
     from: i64,
     to: i64,
     sequence: i64,
@@ -97,7 +97,7 @@ pub(crate) fn router(book: Arc<LedgerStore>, compare: TokenComparison, fields: F
         .with_state(AppState { book, compare, fields: Arc::new(fields) })
 }
 
-/// Has a fence if the layer is on, which has refused requests without one.
+/// The stamp has a fence if the fencing layer is on. The layer has then refused requests without one.
 impl FromRequestParts<AppState> for FencingStamp {
     type Rejection = Infallible;
 
@@ -194,7 +194,7 @@ async fn refusals(State(service): State<AppState>) -> Json<Value> {
 }
 
 impl AppState {
-    /// An order for one resource.
+    /// Executes an order for one resource.
     async fn execute_single(self, order: Order, stamp: FencingStamp) -> ApiResult<OrderResponse> {
         let [change] = order.changes.as_slice() else { unreachable!("parsed as an order for one resource") };
         let operation = order.operation.clone();
@@ -204,7 +204,7 @@ impl AppState {
         Ok(Json(OrderResponse { operation, key, balance, sequence }))
     }
 
-    /// The new balance of each resource, and the number of the execution.
+    /// Executes an order. Returns the new balance of each resource, and the number of the execution.
     async fn execute(&self, order: Order, stamp: FencingStamp) -> Result<(Vec<i64>, i64), ApiError> {
         let compare = self.compare;
         match self.run_blocking(move |book| book.execute(&order, &stamp, compare)).await? {
@@ -224,7 +224,8 @@ impl AppState {
         read.ok_or(ApiError::Fence(Refusal::Stale))
     }
 
-    /// SQLite blocks, so it runs on a thread for blocking work. The work goes on if the client hangs up.
+    /// Runs `work` on a thread for blocking work, because SQLite blocks. The work goes on if the client closes the
+    /// connection.
     async fn run_blocking<T: Send + 'static>(
         &self,
         question: impl FnOnce(&LedgerStore) -> rusqlite::Result<T> + Send + 'static,

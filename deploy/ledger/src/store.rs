@@ -17,7 +17,7 @@ use crate::watermarks::{RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN, Wate
 pub(crate) struct LedgerStore {
     /// Writers queue for this mutex, because SQLite itself would only sleep and try again.
     writer: Mutex<Connection>,
-    /// Reads the last commit, even while a writer is at work.
+    /// The connection for reads, which sees the last commit even while a writer is at work.
     reader: Mutex<Connection>,
     refusals: Mutex<LedgerRefusalStats>,
     work_time: Duration,
@@ -47,12 +47,13 @@ pub(crate) struct Execution {
     key: String,
     token: Option<String>,
     number: Option<i64>,
-    /// Cents or units it added, negative when it took them, 0 when it had no effect.
+    /// Cents or units that the execution added; negative when it took some, 0 when it had no effect.
     change: i64,
-    /// Nanoseconds of CLOCK_MONOTONIC: from the lock of the transaction to just before its commit.
+    /// The start of the execution in nanoseconds of CLOCK_MONOTONIC, read after the write lock was taken. The end is
+    /// read just before the commit.
     begin_ns: i64,
     end_ns: i64,
-    /// False if there was not enough to take: it ran and its token counts, but it changed nothing.
+    /// False if the balance was too small: the order was executed and its token counts, but it changed nothing.
     effective: bool,
 }
 
@@ -82,10 +83,10 @@ const SCHEMA: &str = "
     ) STRICT;";
 
 impl LedgerStore {
-    /// Opens or makes the database in `file`. What it acknowledged survives a power failure.
+    /// Opens or makes the database in `file`. Each acknowledged change survives a power failure.
     ///
     /// # Errors
-    /// When SQLite cannot open it.
+    /// Returns an error if SQLite cannot open the database.
     pub(crate) fn open(file: &Path, work_time: Duration) -> rusqlite::Result<Self> {
         let writer = connect(file, "FULL")?;
         let reader = connect(file, "FULL")?;
@@ -95,11 +96,11 @@ impl LedgerStore {
     /// A temporary database, which is deleted with the process.
     ///
     /// # Errors
-    /// When there is no place for temporary files.
+    /// Returns an error if the temporary folder or the database in it cannot be made.
     pub(crate) fn temporary(work_time: Duration) -> Result<Self, Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("ledger.sqlite");
-        // Nothing here outlives the process, so nothing has to reach the disk.
+        // The file is deleted with the process, so its changes need not reach the disk.
         let writer = connect(&file, "OFF")?;
         let reader = connect(&file, "OFF")?;
         Ok(Self::new(writer, reader, work_time, Some(folder)))
@@ -119,7 +120,7 @@ impl LedgerStore {
     /// Runs the business logic for `order`, once for every call that is not stale.
     ///
     /// # Errors
-    /// When the database fails; nothing was done then.
+    /// Returns an error if the database fails; then nothing was changed.
     pub(crate) fn execute(
         &self,
         order: &Order,
@@ -133,7 +134,7 @@ impl LedgerStore {
         }
     }
 
-    /// The comparison, the effect and its record are one transaction.
+    /// Compares the tokens, applies the order and records the execution in one transaction.
     fn execute_fenced(
         &self,
         order: &Order,
@@ -141,7 +142,7 @@ impl LedgerStore {
         raise: &str,
     ) -> rusqlite::Result<OrderOutcome> {
         let mut writer = lock_mutex(&self.writer);
-        // Immediate takes the write lock first, so that the rows read below do not change before the commit.
+        // `Immediate` takes the write lock at the start, so that the rows read below do not change before the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begin_ns = now_ns();
         if !self.claim_keys(&transaction, raise, &order.keys(), stamp, &order.operation)? {
@@ -151,16 +152,17 @@ impl LedgerStore {
         let before = balances(&transaction, order)?;
         thread::sleep(self.work_time);
         let outcome = apply_changes(&transaction, order, stamp, begin_ns, &before)?;
-        // Committed even without an effect: the client gets "not enough", so no older request may succeed later.
+        // Committed even without an effect: the client is told that the balance is too small, so no older request may
+        // succeed after that.
         transaction.commit()?;
         Ok(outcome)
     }
 
     /// The balance in cents or units, for a request in mode `shared`; `None` if a newer write has been executed. The
-    /// transaction of the read raises the watermark of reads.
+    /// same transaction raises the watermark of reads.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     pub(crate) fn read_fenced(
         &self,
         resource: &LedgerResource,
@@ -182,7 +184,7 @@ impl LedgerStore {
         Ok(Some(there))
     }
 
-    /// Claims the fence. False if the request is stale; that refusal is counted.
+    /// Claims the fence of the request. Returns false if the request is stale, and counts the refusal.
     fn claim_keys(
         &self,
         transaction: &rusqlite::Transaction<'_>,
@@ -206,8 +208,8 @@ impl LedgerStore {
         Ok(false)
     }
 
-    /// Read, work, write, without a transaction and without a comparison. Two runs at once lose one of the effects, and
-    /// a late one overwrites a newer one. This is the accident that fencing prevents, kept here for the demo.
+    /// Reads, works and writes without a transaction and without a comparison. Two runs at once lose one of the
+    /// effects, and a late run overwrites a newer one. The demo shows by it what fencing prevents.
     fn execute_unfenced(&self, order: &Order, stamp: &FencingStamp) -> rusqlite::Result<OrderOutcome> {
         let begin_ns = now_ns();
         let before = balances(&lock_mutex(&self.reader), order)?;
@@ -218,7 +220,7 @@ impl LedgerStore {
     /// The balance in cents or units.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     pub(crate) fn balance(&self, resource: &LedgerResource) -> rusqlite::Result<i64> {
         balance(&lock_mutex(&self.reader), resource)
     }
@@ -226,7 +228,7 @@ impl LedgerStore {
     /// The next executions after the one with the number `after`, oldest first, at most 1000.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     pub(crate) fn executions(&self, after: i64) -> rusqlite::Result<Vec<Execution>> {
         let reader = lock_mutex(&self.reader);
         let mut statement = reader.prepare_cached(
@@ -249,7 +251,7 @@ impl LedgerStore {
         rows.collect()
     }
 
-    /// Refusals since the start of the process.
+    /// The refusals since the start of the process.
     pub(crate) fn refusals(&self) -> LedgerRefusalStats {
         lock_mutex(&self.refusals).clone()
     }
@@ -276,12 +278,12 @@ fn balance(connection: &Connection, resource: &LedgerResource) -> rusqlite::Resu
     Ok(amount.unwrap_or_else(|| resource.initial_balance()))
 }
 
-/// The balances, in the order of the changes.
+/// The balances of the changed resources, in the order of the changes.
 fn balances(connection: &Connection, order: &Order) -> rusqlite::Result<Vec<i64>> {
     order.changes.iter().map(|change| balance(connection, &change.resource)).collect()
 }
 
-/// Writes all new balances, or none if there is not enough. Writes the record in both cases.
+/// Writes all new balances, or none if a balance is too small. Records the execution in both cases.
 fn apply_changes(
     connection: &Connection,
     order: &Order,

@@ -5,30 +5,31 @@ use rusqlite::params;
 
 use crate::fencing::FencingStamp;
 
-/// A transaction in which watermarks are raised.
+/// A database transaction that raises watermarks, and the statement by which it does so.
 pub(crate) struct WatermarkTransaction<'t> {
     pub(crate) transaction: &'t rusqlite::Transaction<'t>,
     pub(crate) statement: &'t str,
     pub(crate) stamp: &'t FencingStamp,
-    /// The key whose row did not change.
+    /// The key whose row did not change because the request is stale.
     pub(crate) stale: Option<String>,
 }
 
 /// Compares and raises the watermark of a write in one statement. If it changes no row, the request is stale. Tokens
-/// compare as text. A write has to be newer than all writes and all reads before it.
+/// are compared as text. A write has to be newer than all writes and all reads before it.
 pub(crate) const RAISE_TOKEN: &str = "
     INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
     WHERE excluded.token > marks.token AND excluded.token > marks.read_token";
 
-/// The same for the number. An equal number passes, because a tenure has one number for all its requests.
+/// Like [`RAISE_TOKEN`], but compares numbers. An equal number passes, because all requests of a tenure have the same
+/// number.
 pub(crate) const RAISE_NUMBER: &str = "
     INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
     WHERE excluded.number >= marks.number AND excluded.number >= marks.read_number";
 
-/// A read has to be newer than all writes. The watermark of reads is the newest token of a read, even if an older read
-/// comes later.
+/// Compares and raises the watermark of a read. A read has to be newer than all writes. The watermark stays at the
+/// newest token of a read if an older read comes later.
 pub(crate) const READ_TOKEN: &str = "
     INSERT INTO marks (key, token, number, read_token, read_number) VALUES (?1, '', -1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE
@@ -44,7 +45,7 @@ pub(crate) const READ_NUMBER: &str = "
 impl Transaction for WatermarkTransaction<'_> {
     type Error = rusqlite::Error;
 
-    /// The row gets both token and number; the statement compares one of them.
+    /// Writes both token and number into the row; the statement compares one of them.
     fn raise(&mut self, update: WatermarkUpdate<'_>) -> rusqlite::Result<WatermarkOutcome> {
         let token = self.stamp.token.as_ref().map(Token::as_str).unwrap_or_default();
         let number = self.stamp.number.map_or(0, Number::as_i64);

@@ -1,5 +1,5 @@
-//! The gateway's binary with an allocator that counts. Each client that connects to the socket `COUNTED_AT` gets the
-//! number of allocations so far.
+//! The gateway's binary with an allocator that counts. Each client that connects to the socket named by `COUNTED_AT`
+//! gets the number of allocations so far.
 
 use std::{alloc::System, env, io::Write as _, os::unix::net::UnixListener, process::ExitCode, thread};
 
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     fencegate::cli::run()
 }
 
-/// Sends the number of allocations and reallocations.
+/// Sends the number of allocations and reallocations to each client that connects.
 fn serve_allocation_count(listener: &UnixListener) {
     for asking in listener.incoming() {
         let stats = ALLOCATOR.stats();

@@ -1,9 +1,9 @@
-//! The one binary.
+//! The binary `fencegate`.
 
 use std::process::ExitCode;
 
-/// A request allocates and frees some thirty pieces of memory, a few of them of 8 KiB. This allocator keeps the
-/// pieces of each thread ready for reuse.
+/// A request allocates and frees some thirty blocks of memory, a few of them of 8 KiB. jemalloc keeps freed
+/// blocks in a cache of each thread.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -64,7 +64,7 @@ fn accident_happens_without_fence() {
     assert!(accidents.iter().sum::<u64>() >= 1, "{summary}");
 }
 
-/// However the demo ends, no process of it is left, and after SIGINT and SIGTERM no folder either.
+/// However the demo ends, no process of it is left. After SIGINT and SIGTERM no folder is left either.
 #[test]
 fn demo_leaves_nothing_behind() {
     for (signal, leaves_folder) in [(Signal::INT, false), (Signal::TERM, false), (Signal::KILL, true)] {
@@ -87,7 +87,7 @@ fn demo_leaves_nothing_behind() {
     }
 }
 
-/// On a machine without Java one sentence names what to install.
+/// On a machine without Java, the error names the package to install.
 #[test]
 fn missing_java_names_package() {
     let empty = tempfile::tempdir().expect("a folder");
@@ -107,7 +107,7 @@ fn read_until(from: &mut impl Read, text: &str) {
     }
 }
 
-/// Processes that name `folder` in their command line, as all children of the demo do.
+/// The number of processes with `folder` in their command line, as all children of the demo have.
 fn count_processes_of(folder: &Path) -> usize {
     let folder = folder.display().to_string();
     let processes = std::fs::read_dir("/proc").expect("Linux").flatten();

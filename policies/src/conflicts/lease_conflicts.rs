@@ -1,8 +1,8 @@
-//! Finds keys that requests lock by the routes of one plan, and that clients of the other plan hold by themselves
+//! Finds keys that requests lock by the routes of one plan while clients of the other plan hold them by leases,
 //! under another lock.
 //!
-//! A plan grants leases of a key where its own routes lock that key, and no leases of keys that its routes lock as
-//! other programs do or with a delay. A gateway without such a route does not have these restrictions.
+//! A plan grants leases of a key with the lock that its own routes have for that key, and no leases of keys whose
+//! lock has a foreign layout or a delay. A gateway without such a route does not have these restrictions.
 
 use std::collections::HashSet;
 
@@ -12,26 +12,26 @@ use crate::{
     plan_digest::{PublishedLock, PublishedLockRules},
 };
 
-/// The most pairs that are compared: more would take a second.
+/// The most pairs that are compared. More would take about a second or longer.
 pub(super) const MOST_LOOKS: usize = 1 << 20;
 
 /// Routes and patterns of one plan, with the data that the comparison of a pair needs.
 pub(super) struct LeaseConflictIndex<'p> {
-    /// Of each route, its locks with the keys that each may have.
+    /// For each route its locks, each with the keys that it may lock.
     locks: Vec<Vec<LockKeys<'p>>>,
     known: HashSet<&'p PublishedLock>,
-    /// Those of all locks that do not have the native layout.
+    /// All locks without the native layout, each with the keys that it may lock.
     special: Vec<LockKeys<'p>>,
     patterns: Vec<TemplateGlob>,
 }
 
 type LockKeys<'p> = (&'p PublishedLock, Vec<TemplateGlob>);
 
-/// The conflicts with another plan.
+/// The conflicts of one plan with another plan.
 pub(super) struct CrossPlanLeaseConflicts {
-    /// Indices of routes, and behind them of patterns, in the order of [`PublishedLockRules::entries`].
+    /// Indices in the order of [`PublishedLockRules::entries`]: those of routes, then those of lease patterns.
     pub(super) at: Vec<usize>,
-    /// There are so many pairs that not each was compared: every pair that may conflict is among these.
+    /// True if there are too many pairs to compare each. Then `at` contains every pair that may conflict.
     pub(super) unfinished: bool,
 }
 
@@ -49,7 +49,7 @@ impl<'p> LeaseConflictIndex<'p> {
         }
     }
 
-    /// With these keys in the place of the patterns of the plan.
+    /// The index of a plan with these keys instead of its lease patterns.
     pub(super) fn for_lease_keys(plan: &'p PublishedLockRules, keys: &[ResourceKey]) -> Self {
         Self {
             patterns: keys.iter().map(|key| TemplateGlob::literal(key.as_str())).collect(),
@@ -69,7 +69,7 @@ impl<'p> LeaseConflictIndex<'p> {
         CrossPlanLeaseConflicts { at: routes.chain(patterns).collect(), unfinished }
     }
 
-    /// Indices of the patterns of which a route of `other` may lock a key in another way.
+    /// The indices of the lease patterns that contain a key which a route of `other` may lock in another way.
     pub(super) fn conflicting_patterns(&self, other: &Self) -> Vec<usize> {
         let each = other.is_comparable_with(self);
         let doubtful: Vec<usize> =
@@ -79,7 +79,7 @@ impl<'p> LeaseConflictIndex<'p> {
         patterns.filter(|(_, pattern)| clash(pattern)).map(|(at, _)| at).collect()
     }
 
-    /// All pairs of its locks and the patterns of `leaser` can be compared.
+    /// Whether there are few enough pairs of locks of `self` and lease patterns of `leaser` to compare each.
     fn is_comparable_with(&self, leaser: &Self) -> bool {
         let doubtful: usize =
             (0..self.locks.len()).map(|route| self.doubtful_locks(route, leaser).count()).sum();
@@ -87,8 +87,9 @@ impl<'p> LeaseConflictIndex<'p> {
         looks.saturating_mul(1 + leaser.special.len()) <= MOST_LOOKS
     }
 
-    /// The locks of a route that leases of `leaser` may not have. A plan leases nothing that its own routes lock in
-    /// another way, and where all its locks have the native layout, so have its leases.
+    /// The locks of a route that a lease of `leaser` may differ from. A lock that `leaser` has itself is left out,
+    /// because its leases take the same lock. A native lock is left out if all locks of `leaser` are native,
+    /// because its leases are native then.
     fn doubtful_locks<'s>(
         &'s self,
         route: usize,
@@ -102,7 +103,7 @@ impl<'p> LeaseConflictIndex<'p> {
         self.doubtful_locks(route, leaser).next().is_some()
     }
 
-    /// A request of this route may lock a key in another way than a client of `leaser` that may hold the keys of
+    /// Whether a request of this route may lock a key in another way than a lease that `leaser` grants for a key of
     /// `pattern`.
     fn conflicts_on(&self, route: usize, pattern: &TemplateGlob, leaser: &Self) -> bool {
         self.doubtful_locks(route, leaser).any(|(lock, globs)| {
@@ -111,7 +112,7 @@ impl<'p> LeaseConflictIndex<'p> {
         })
     }
 
-    /// Leases of these keys have that lock in this plan, or there are none.
+    /// Whether leases of these keys take `lock` in this plan, or the plan grants none.
     fn leases_same_lock(&self, lock: &PublishedLock, keys: &TemplateGlob, pattern: &TemplateGlob) -> bool {
         let mut special = self.special.iter();
         if lock.is_native() {

@@ -1,4 +1,4 @@
-//! Which plans are compatible, and by which routes they are not.
+//! Tests which plans are compatible, and which routes make them incompatible.
 
 use super::*;
 use crate::{file::load, plan_digest::ParsePublishedRulesError};
@@ -20,13 +20,13 @@ fn publish_routes(routes: &[&str]) -> PublishedLockRules {
     PublishedLockRules::from_plan(&plan.serving, plan.leases.as_ref())
 }
 
-/// Names of routes of the first plan that give some request another lock than the second does.
+/// The names of the routes of `ours` by which some request takes another lock than by `theirs`.
 fn conflicting_route_names(ours: &[&str], theirs: &[&str]) -> Vec<String> {
     let ours = publish_routes(ours);
     let theirs = publish_routes(theirs);
     let compared = find_conflicts(&ours, &theirs);
     assert!(!compared.unfinished);
-    // If one side is incompatible, the other side is as well.
+    // Incompatibility is symmetric, so the reverse comparison must find conflicts as well.
     assert_eq!(
         compared.ours.is_empty(),
         find_conflicts(&theirs, &ours).ours.is_empty(),
@@ -39,7 +39,7 @@ const PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/p
 const OTHER_PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "konto/{path.id}"}}"#;
 const BOOK: &str = r#"{name: book, upstream: a, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}"#;
 
-/// A request has one lock where the templates are equal but for the names of their variables.
+/// Two routes have the same lock if their key templates differ only in the names of variables.
 #[test]
 fn equal_templates_are_one_lock() {
     let named = r#"{name: zahlen, upstream: a, match: {methods: [POST], path: "/pay/{account}"}, fence: {key: "account/{path.account}", mode: by-method, wait: 1s}}"#;
@@ -70,7 +70,7 @@ fn unfenced_routes_never_conflict() {
     assert_eq!(conflicting_route_names(&[BOOK], &[PAY, BOOK]), [""; 0], "nobody here takes those requests");
 }
 
-/// A set of keys is compatible with the same set only, in any order.
+/// A set of keys is compatible only with the same set, in any order.
 #[test]
 fn key_set_matches_same_set_only() {
     let set = |keys: &str| {
@@ -83,7 +83,7 @@ fn key_set_matches_same_set_only() {
     let one = set(r#""a/{path.x}""#);
     assert_eq!(conflicting_route_names(&[&two], &[&swapped]), [""; 0]);
     assert_eq!(conflicting_route_names(&[&two], &[&one]), ["move"]);
-    // One key is one lock, however it is written.
+    // A set of one key is the same lock as that key alone.
     let plain = one.replace("keys: [\"a/{path.x}\"]", "key: \"a/{path.x}\"");
     assert_eq!(conflicting_route_names(&[&one], &[&plain]), [""; 0]);
 }
@@ -95,7 +95,8 @@ fn overlapping_route_conflicts() {
     assert_eq!(conflicting_route_names(&[PAY], &[wide]), ["pay"]);
     assert_eq!(conflicting_route_names(&[PAY, wide], &[wide]), ["pay"]);
     assert_eq!(conflicting_route_names(&[wide], &[PAY, wide]), ["wide"]);
-    // Below a route that both have it takes only requests that neither gives to that one.
+    // This route stands below `pay`, which both plans have. Requests that it takes are therefore none that
+    // either plan gives to `pay`, so there is no conflict.
     let get = r#"{name: get, upstream: a, match: {methods: [GET], path: "/pay/{id}"}, fence: {key: "look/{path.id}"}}"#;
     assert_eq!(conflicting_route_names(&[PAY], &[PAY, get]), [""; 0]);
     assert_eq!(conflicting_route_names(&[PAY, BOOK], &[PAY, wide, BOOK]), [""; 0]);
@@ -103,7 +104,7 @@ fn overlapping_route_conflicts() {
     assert_eq!(conflicting_route_names(&[PAY, BOOK], &[some, PAY, BOOK]), ["pay", "book"]);
 }
 
-/// The order of two routes counts where a request meets both.
+/// The order of two routes matters if one request matches both.
 #[test]
 fn order_of_overlapping_routes_counts() {
     let special = r#"{name: special, upstream: a, match: {methods: [POST], path: "/{what}/7"}, fence: {key: "seven/{path.what}"}}"#;
@@ -112,7 +113,7 @@ fn order_of_overlapping_routes_counts() {
     assert_eq!(conflicting_route_names(&[special, PAY], &[PAY, special]), ["special"]);
 }
 
-/// Routes whose conditions no request meets together do not conflict.
+/// Routes do not conflict if no request meets the conditions of both.
 #[test]
 fn disjoint_conditions_separate_routes() {
     let of = |host: &str, key: &str| {
@@ -145,7 +146,8 @@ fn two_locks_match_either_one() {
     assert_eq!(find_conflicts(&new, &late).ours, [0]);
 }
 
-/// A build that does not know permits must not be compatible with a plan that has them.
+/// A plan with permits is incompatible with a plan without them or with another number of them, also for a
+/// build that does not know permits.
 #[test]
 fn permit_count_is_part_of_lock() {
     let of =
@@ -159,7 +161,8 @@ fn permit_count_is_part_of_lock() {
     assert_eq!(lock.layout.as_deref(), Some("permits 3"), "in a field that every build compares");
 }
 
-/// Its length may differ: the record in ZooKeeper shows how long the next holder has to wait.
+/// Whether a lock has a delay is part of the lock. The length of the delay is not: the record in ZooKeeper
+/// tells the next holder how long to wait.
 #[test]
 fn delay_is_part_of_lock() {
     let of = |fencing: &str| {
@@ -172,7 +175,8 @@ fn delay_is_part_of_lock() {
     assert_eq!(find_conflicts(&delayed, &of("fencing: delay, delay: 31s")), PlanConflictReport::default());
 }
 
-/// Until its requests are over, a plan is published with its old locks and the new endpoints of its services.
+/// While requests of the old plan run, a plan is published with the old locks and the new endpoints of its
+/// services.
 #[test]
 fn switch_keeps_locks_and_moves_endpoints() {
     let mut old = publish_routes(&[PAY, BOOK]);
@@ -186,7 +190,8 @@ fn switch_keeps_locks_and_moves_endpoints() {
     assert_eq!(until.merge_for_switch_to(&until), until);
 }
 
-/// A pattern is published beside those of the next plan until no key of it is held.
+/// During a change of plans, a lease pattern of the old plan stays published beside the new ones until no key
+/// of it is held.
 #[test]
 fn old_pattern_is_published_while_held() {
     let leasing = |patterns: &[&str]| PublishedLockRules {
@@ -205,13 +210,13 @@ fn old_pattern_is_published_while_held() {
     ] {
         assert_eq!(both.without_leases_gone_in(&new, &held), *left, "{held:?}");
     }
-    // One key alone is a pattern as well.
+    // A held key that no pattern covers is published as a pattern of its own.
     let one = new.without_leases_gone_in(&leasing(&[]), &[key("order/7")]);
     assert_eq!(one.leases, ["order/7"]);
     assert!(new.without_leases_gone_in(&leasing(&[]), &[key("order/77")]).leases.is_empty());
 }
 
-/// Plans that are too large and too different to compare are incompatible in all routes.
+/// Plans that are too large and too different to compare count as incompatible in all routes.
 #[test]
 fn oversized_different_plans_conflict_everywhere() {
     let many = |key: &str| -> PublishedLockRules {
@@ -230,7 +235,8 @@ fn oversized_different_plans_conflict_everywhere() {
     assert_eq!(find_conflicts(&many("a"), &many("a")), PlanConflictReport::default());
 }
 
-/// While the gateways are updated, files of such a size differ in one line.
+/// Two large plans with leases are compared if they differ in one line only, as during an update of the
+/// gateways.
 #[test]
 fn large_leasing_plans_compare_changes_only() {
     let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
@@ -252,10 +258,12 @@ fn large_leasing_plans_compare_changes_only() {
     let theirs = many("item", &[BOOK]);
     assert_eq!(find_conflicts(&ours, &theirs), PlanConflictReport::default());
     assert_eq!(find_conflicts(&theirs, &ours), PlanConflictReport::default());
-    // Common entries are equal, whatever else there is.
+    // Entries that both plans have are equal, and therefore no conflict, even if the comparison is
+    // unfinished.
     let other = find_conflicts(&many("item", &[]), &many("thing", &[]));
     assert!(other.unfinished && !other.ours.contains(&0) && other.ours.contains(&1), "{other:?}");
-    // Where all locks have the native layout, no lease has another one.
+    // If all locks have the native layout, leases have it too, so every conflict is found without comparing
+    // each pair.
     let [ours, theirs] = ["item", "thing"].map(|key| {
         let mut plan = many(key, &[]);
         plan.routes.remove(0);
@@ -265,7 +273,7 @@ fn large_leasing_plans_compare_changes_only() {
     assert!(!other.unfinished && other.ours == (0..3000).collect::<Vec<_>>(), "{other:?}");
 }
 
-/// A published plan is read back as written; a newer format is rejected and not guessed at.
+/// A published plan is read back as it was written, and a newer format is rejected.
 #[test]
 fn digest_round_trips_rejects_newer_format() {
     let ours = publish_routes(&[PAY, BOOK]);
@@ -280,7 +288,8 @@ fn digest_round_trips_rejects_newer_format() {
     assert_eq!(PublishedLockRules::parse(more.as_bytes()), Ok(ours));
 }
 
-/// The same for two plans of which the first or the second grants leases of `job/*` and `stock/*`.
+/// Like [`conflicting_route_names`], in both directions, for two plans of which `theirs` grants leases of
+/// `job/*` and `stock/*`.
 fn conflicts_with_leases(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
     let leases = ["job/*", "stock/*"].map(str::to_owned);
     let ours = publish_routes(ours);
@@ -291,7 +300,8 @@ fn conflicts_with_leases(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
     [names(&ours, &theirs), names(&theirs, &ours)]
 }
 
-/// A plan that loses a lock of a pattern that it leases publishes another entry.
+/// A plan publishes another entry for a lease pattern if it loses a route that locks keys of the pattern in
+/// another way.
 #[test]
 fn lost_lock_of_leased_key_is_published() {
     let leases = |routes: &[&str]| {
@@ -305,7 +315,7 @@ fn lost_lock_of_leased_key_is_published() {
     assert_eq!(leases(&[PAY]), leases(&[]), "a key without a route is locked in the same way");
 }
 
-/// A leased key has one lock, also where the other plan alone has a route for it.
+/// A leased key has the same lock in both plans, even if only the other plan has a route for it.
 #[test]
 fn leased_key_has_one_lock() {
     let route = |key: &str, more: &str| {
@@ -334,12 +344,12 @@ fn leased_key_has_one_lock() {
     ] {
         assert_eq!(conflicts_with_leases(&ours, &theirs), *clash, "{ours:?} {theirs:?}");
     }
-    // The gateway that leases has the route as well: then its leases have the locks of its requests.
+    // If the leasing gateway has the same route, its leases take the locks of its requests.
     assert_eq!(conflicts_with_leases(&[&permits], &[&permits]), nobody);
     let unlike = [vec!["take".to_owned()], vec!["take".to_owned(), "leases of stock/*".to_owned()]];
     assert_eq!(conflicts_with_leases(&[&four], &[&permits]), unlike);
     assert_eq!(conflicts_with_leases(&[&native], &[&permits]), unlike);
-    // The same lock, by a route of another form.
+    // A route of another form, with the same lock.
     let otherwise = permits.replace("/x/y/{id}", "/{room}/{id}");
     assert!(conflicts_with_leases(&[&permits], &[&otherwise]).concat().is_empty());
 }

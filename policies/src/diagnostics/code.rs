@@ -4,11 +4,11 @@ use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The file has no plan.
+    /// With such a mistake the file yields no plan.
     Error,
-    /// The file has a plan, but the plan may not be what its author wanted.
+    /// The file yields a plan, but the plan may not be what its author wanted.
     Warning,
-    /// The plan may well be what its author wanted. Only who asks for hints sees it.
+    /// The plan probably is what its author wanted. A hint is shown only on request.
     Hint,
 }
 
@@ -24,15 +24,15 @@ macro_rules! codes {
         }
 
         impl DiagnosticCode {
-            /// Every code, by number.
+            /// All codes, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// `FG0203`.
+            /// The number of the code, such as `FG0203`.
             pub fn number(self) -> &'static str {
                 match self { $(Self::$name => $number,)* }
             }
 
-            /// One line.
+            /// The meaning of the code in one line.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$name => $meaning,)* }
             }

@@ -1,4 +1,4 @@
-//! The long story of each code: what is wrong, why it matters, what to write, and a file before and after.
+//! The explanation of each code: what is wrong, why it matters, what to write, and a file before and after.
 
 use super::DiagnosticCode;
 
@@ -24,14 +24,15 @@ impl DiagnosticCode {
         Self::ALL.iter().copied().find(|code| code.number().eq_ignore_ascii_case(number))
     }
 
-    /// Three paragraphs, what is wrong, why it matters, what to write; and the example, if there is one.
+    /// The explanation: three paragraphs (what is wrong, why it matters, what to write), and an example if
+    /// there is one.
     pub fn explanation(self) -> &'static str {
         let all = || STORIES.split("\n## ").skip(1);
         let told = all().find_map(|story| story.strip_prefix(self.number())?.strip_prefix('\n'));
         told.expect("every code has a story").trim_end()
     }
 
-    /// An example exists for each mistake that shows in the file alone.
+    /// The example; every mistake that shows in the file alone has one.
     pub fn example(self) -> Option<MistakeExample> {
         let story = self.explanation();
         let shown = |begins, starter| story.split_once(begins).map(|(_, example)| (starter, example));
@@ -41,7 +42,7 @@ impl DiagnosticCode {
     }
 }
 
-/// The lines of a Markdown code block without their indentation.
+/// The lines of an indented Markdown code block, without their indentation.
 fn dedent(block: &str) -> String {
     block.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n")).collect()
 }
@@ -50,7 +51,7 @@ fn dedent(block: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Each code has a story of three paragraphs: what it means, why, and what to write.
+    /// Each code has an explanation of three paragraphs: what it means, why it matters, and what to write.
     #[test]
     fn each_code_has_three_paragraphs() {
         for code in DiagnosticCode::ALL {
@@ -65,7 +66,7 @@ mod tests {
         }
     }
 
-    /// Each story is that of a code, and they stand in the order of the codes.
+    /// Each explanation belongs to a code, and the explanations are in the order of the codes.
     #[test]
     fn stories_follow_order_of_codes() {
         let headings: Vec<&str> = STORIES.lines().filter_map(|line| line.strip_prefix("## ")).collect();
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(headings, codes);
     }
 
-    /// A code is read in any case, and nothing else is one.
+    /// A code is read in upper and lower case, and no other text is a code.
     #[test]
     fn code_parses_in_any_case() {
         assert_eq!(DiagnosticCode::parse("fg0203"), Some(DiagnosticCode::UnboundVariable));

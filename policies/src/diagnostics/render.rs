@@ -1,13 +1,13 @@
-//! Writes a diagnostic for a terminal: code, place, the line at fault with a caret, and the remedy.
+//! Renders a diagnostic for a terminal: code, place, the faulty line with a caret, and the remedy.
 
 use std::fmt::{self, Write};
 
 use super::{Diagnostic, SourceSpan};
 
 impl Diagnostic {
-    /// The diagnostic as text of one or several lines, without a last newline.
+    /// The diagnostic as text of one or several lines, without a newline at its end.
     ///
-    /// `file` is the name to show, `source` the text that was loaded.
+    /// `file`: the name to show. `source`: the text that was loaded.
     pub fn render(&self, file: &str, source: &str) -> String {
         let mut text = String::new();
         self.write(&mut text, file, source).expect("a string takes all that is written");
@@ -37,7 +37,7 @@ fn indent(line: &str, place: SourceSpan) -> String {
     line.chars().map(blank).chain(std::iter::repeat(' ')).take(before).collect()
 }
 
-/// Text of the file, without characters that would move the cursor of a terminal.
+/// A text of the file, with control characters replaced so that it cannot control a terminal.
 struct Printable<'a>(&'a str);
 
 impl fmt::Display for Printable<'_> {
@@ -61,7 +61,7 @@ mod tests {
         })
     }
 
-    /// A caret stands below the text that is wrong.
+    /// The caret stands below the faulty text.
     #[test]
     fn caret_marks_wrong_text() {
         let source = format!("{}key: {{x}}\n", "\n".repeat(37));
@@ -92,7 +92,7 @@ mod tests {
         assert!(!text.contains('\u{1b}'), "{text:?}");
     }
 
-    /// A place beyond the end of the text is rendered all the same.
+    /// A place beyond the end of the text is rendered without an error.
     #[test]
     fn place_beyond_text_is_rendered() {
         assert!(diagnostic_at(9, 9, 0).render("a.yaml", "").ends_with("9 | \n  |         ^"));

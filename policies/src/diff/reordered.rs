@@ -1,5 +1,5 @@
-//! Finds unchanged routes that get other requests than before, because a changed route above them takes some of their
-//! requests or leaves them some of its own.
+//! Finds unchanged routes whose requests differ from before, because a changed route above them takes some of their
+//! requests or no longer takes some.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,12 +11,12 @@ use crate::{
     plan::{CommonServingPlan, Route},
 };
 
-/// Each wide route is compared with all others. Where that takes more comparisons than this, every fenced route
+/// The most comparisons. Each route with a wide path is compared with all others; above this limit every fenced route
 /// counts as affected.
 const MOST_LOOKS: usize = 1 << 20;
 
-/// Fenced routes that are the same in both plans and share requests with a route of `moved`. In the order of the new
-/// plan.
+/// The fenced routes that are the same in both plans and share requests with a route of `moved`, in the order of the
+/// new plan.
 pub(super) fn affected_routes<'p>(
     before: &CommonServingPlan,
     after: &'p CommonServingPlan,
@@ -27,7 +27,7 @@ pub(super) fn affected_routes<'p>(
     after.routes.routes().iter().filter(|route| names.contains(&*route.name)).collect()
 }
 
-/// Fenced routes of a plan that are not in `moved`, but share requests with a route of `moved` above them.
+/// The fenced routes of a plan that are not in `moved` and share requests with a route of `moved` above them.
 fn fenced_routes_below_moved<'p>(
     plan: &'p CommonServingPlan,
     moved: &HashSet<&str>,
@@ -41,7 +41,7 @@ fn fenced_routes_below_moved<'p>(
     let looks = Cell::new(0_usize);
     for (at, route) in above {
         let parts: Vec<TrieSegment> = route.path.pieces().iter().map(TrieSegment::from).collect();
-        // The filter accepts none before the limit, so that the search visits all of them.
+        // The closure accepts no route before the limit is reached, so the search visits all of them.
         tree.find_overlapping(&parts, |index| {
             looks.set(looks.get() + 1);
             if index > at && share_requests(route, &routes[index]) {
@@ -57,7 +57,7 @@ fn fenced_routes_below_moved<'p>(
     found.into_inner().into_iter().map(|index| &*routes[index].name)
 }
 
-/// Some request has a method that both take, and meets the conditions of both.
+/// Whether one request can have a method that both routes take, and meet the conditions of both.
 fn share_requests(one: &Route, other: &Route) -> bool {
     let methods = one.methods.is_empty()
         || other.methods.is_empty()

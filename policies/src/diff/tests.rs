@@ -1,4 +1,4 @@
-//! The reported difference of a change, with small plans.
+//! Tests which difference is reported for a change of a small plan.
 
 use super::*;
 use crate::file::load;
@@ -27,14 +27,14 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A plan does not differ from itself, nor by a remark in its file.
+/// A plan does not differ from itself, and a comment in its file makes no difference.
 #[test]
 fn plan_equals_itself() {
     assert!(difference(&[]).is_empty());
     assert!(difference(&[("version: 1", "# a remark\nversion: 1")]).is_empty());
 }
 
-/// A change that leaves every lock as it is moves no key.
+/// A change that affects no lock rekeys no route.
 #[test]
 fn unrelated_change_rekeys_no_route() {
     for change in [("wait: 2s", "wait: 3s"), ("wait: 2s", "hold: {mode: strict}"), ("wait: 2s", "queue: 7")] {
@@ -59,7 +59,7 @@ fn changed_lock_rekeys_route() {
     }
 }
 
-/// A route that differs in no lock has changed all the same.
+/// A change of a route is reported even if it affects no lock.
 #[test]
 fn change_outside_locks_is_reported() {
     let switches = ("fence: none", "fence: none, upgrade: [websocket]");
@@ -79,8 +79,8 @@ fn renamed_route_is_another_route() {
     assert_eq!(renamed, expected);
 }
 
-/// A changed route takes a request that another route took before, under another lock. The other route itself is
-/// unchanged.
+/// A changed route takes, under another lock, a request that an unchanged route took before. Both routes are
+/// reported.
 #[test]
 fn routes_exchanging_requests_are_rekeyed() {
     let with = |matched: &str, above: &str| {
@@ -98,17 +98,17 @@ fn routes_exchanging_requests_are_rekeyed() {
         ("path: \"/{x}/7\"", pay, &["charge", "pay"]),
         ("methods: [PUT], path: \"/pay/{x}\"", pay, &["charge"]),
         ("methods: [POST], path: \"/book/{x}\"", pay, &["charge"]),
-        // A route above the changed one takes these requests first, in both plans.
+        // In both plans a route above `charge` takes the requests of `/pay/7` first, so `pay` is not affected.
         ("methods: [POST], path: \"/{x}/7\"", read, &["charge"]),
     ] {
         let with = with(matched, above);
-        // The changed route is new, or it is removed.
+        // The result is the same whether the route `charge` is added or removed.
         assert_eq!(PlanDiff::between(&without, &with).rekeyed, names(rekeyed), "{matched}");
         assert_eq!(PlanDiff::between(&with, &without).rekeyed, names(rekeyed), "{matched}");
     }
 }
 
-/// A route that no longer only observes moves its keys; one that begins to observe does not.
+/// A route that stops to only observe is rekeyed, and one that begins to observe is not.
 #[test]
 fn leaving_observation_rekeys_route() {
     let observes = plan(&[("wait: 2s", "wait: 2s, enforce: observe")]);
@@ -133,7 +133,7 @@ fn other_settings_are_reported() {
     }
 }
 
-/// Other leases are taken over at a reload; having any at all needs a restart.
+/// A change of leases is taken over at a reload. To grant the first leases, or no more leases, needs a restart.
 #[test]
 fn only_first_or_last_leases_restart() {
     let leases = |most: usize| {
@@ -152,7 +152,7 @@ fn only_first_or_last_leases_restart() {
     assert_eq!(PlanDiff::between(&few, &plan(&[])), expected);
 }
 
-/// Another order of routes may give a request another lock, and is reported.
+/// A changed order of routes may give a request another lock, and is reported.
 #[test]
 fn reordered_routes_are_rekeyed() {
     let (pay, read) =
@@ -185,7 +185,7 @@ fn forgotten_operations_are_reported() {
         assert_eq!(forgets(forgotten, forgotten, same), [""; 0], "{forgotten}");
     }
     assert_eq!(forgets("{}", "{keep: 1h, final: [403], required: false}", same), [""; 0]);
-    // The upstream by another name, or at another place.
+    // A renamed upstream, and an upstream at another address, forget no operations.
     assert_eq!(
         forgets("{}", "{}", ("upstream: a, match: {methods: [POST]", "upstream: b, match: {methods: [POST]")),
         [""; 0]
@@ -202,7 +202,7 @@ fn forgotten_operations_are_reported() {
     assert_eq!(PlanDiff::between(&guard("a"), &guard("a")).forgets, [""; 0]);
 }
 
-/// Another listener for peers needs a restart; another forwarding of a route does not.
+/// A change of the peer listener needs a restart, and a change of `forward` on a route does not.
 #[test]
 fn peer_listener_change_needs_restart() {
     let peer = ("version: 1", "version: 1\npeer: {address: 127.0.0.1:9910}");
@@ -227,7 +227,7 @@ fn upstream_and_restart_changes_are_reported() {
     assert_eq!(changed, expected);
 }
 
-/// What needs a restart is judged by the settings in use.
+/// The fields that need a restart are compared with the settings that the process was started with.
 #[test]
 fn restart_is_judged_against_running_plan() {
     let started = plan(&[]);

@@ -1,4 +1,4 @@
-//! Reads who may use a route.
+//! Reads the rules that restrict which clients may use a route.
 
 use super::{
     diagnostics::Diagnostics, identities::VerifiedIdentities, mapping::MappingReader, yaml::YamlNode,
@@ -10,7 +10,7 @@ use crate::{
     plan::{AccessRule, IdentityPattern},
 };
 
-/// The rules of a route; none where everybody may use it. `None` where one of them is bad.
+/// The rules of a route; an empty list if every client may use the route. `None` if a rule is invalid.
 pub(super) fn allow(
     route: &mut MappingReader,
     name: &str,
@@ -34,7 +34,7 @@ pub(super) fn allow(
             rule(block, name, identities, faults)
         })?
     };
-    // All of them are read before the first bad one ends it.
+    // All rules are read before an invalid one is returned as `None`, so that each mistake is reported.
     let rules: Vec<Option<AccessRule>> = nodes.iter().map(read).collect();
     rules.into_iter().collect()
 }
@@ -92,7 +92,7 @@ fn rule(
     Some(AccessRule { client_name, claims })
 }
 
-/// A pointer to one item of a list, or with the signs of another language.
+/// Reports a claim that is one item of a list, or that has a wildcard of another pointer syntax.
 fn listed_item_fault(what: &str, claim: &JsonPointer) -> Option<Diagnostic> {
     let is_odd = claim.items().next().is_some() || claim.foreign_wildcard().is_some();
     let message = format!("{what} takes the claim `{claim}`, which is one item of a list");

@@ -1,4 +1,4 @@
-//! Reads the admin listener, and refuses one that is open to the whole network.
+//! Reads the admin listener, and warns of one that is open to the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,7 +19,7 @@ pub(super) struct ParsedAdminListener {
     place: Option<SourceSpan>,
 }
 
-/// `port` is the port of the default address, which is on loopback.
+/// Reads the admin listener. `port`: the port of the default address, which is on loopback.
 pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdminListener {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let read = file.read_inner("admin", |block| {
@@ -49,13 +49,14 @@ fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
     read.flatten()
 }
 
-/// A caller that reaches the admin listener can end the process and take locks away from their holders.
+/// Warns of an admin listener on the network without authentication or without TLS, because a caller of it
+/// can end the process and take locks away from their holders.
 fn warn_open(block: &mut MappingReader, admin: &AdminListenerSettings) {
     if admin.address.ip().is_loopback() {
         return;
     }
     if !admin.requires_auth() {
-        // A fault of `auth` or `tls` was reported already.
+        // A mistake in `auth` or `tls` was reported already; no second report is needed.
         let bad = ["auth", "tls"].into_iter().any(|field| block.is_present(field)) && admin.tls.is_none();
         let message = "the admin listener is open to the network without authentication";
         let remedy = format!(

@@ -9,7 +9,8 @@ use crate::{
     plan::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits},
 };
 
-/// `None` where the health check is bad; a fault has then been reported.
+/// Reads the settings for the endpoints of an upstream. `None` if the health check is invalid; this has been
+/// reported.
 pub(super) fn parse_endpoint_settings(block: &mut MappingReader) -> Option<LoadBalancingSettings> {
     let balance = block.keyword("balance", LbPolicy::WORDS).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
@@ -48,7 +49,7 @@ fn health(block: &mut MappingReader) -> Option<HealthCheck> {
     Some(HealthCheck { path: path?, interval, timeout, healthy, unhealthy, statuses })
 }
 
-/// A path and its query, at the endpoint.
+/// Reads the path, with a query, of a health check.
 fn path(text: &str) -> Result<String, Diagnostic> {
     let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
     if text.starts_with('/') && !text.starts_with("//") && text.bytes().all(fits) {
@@ -59,7 +60,7 @@ fn path(text: &str) -> Result<String, Diagnostic> {
     Err(fault.with_remedy("write a path such as `/health`, beginning with one `/`"))
 }
 
-/// `204`, or `200-399`.
+/// Reads a status such as `204`, or a range such as `200-399`.
 fn statuses(text: &str) -> Result<RangeInclusive<u16>, Diagnostic> {
     let status = |part: &str| {
         scalar::status(part, 100..=599, "write a status such as `204`, or a range such as `200-399`")

@@ -1,4 +1,4 @@
-//! Reads the address of a listener: a network address, or a socket of this machine with its permissions.
+//! Reads the address of a listener: an IP address, or a Unix socket with its permissions.
 
 use std::net::SocketAddr;
 
@@ -8,16 +8,16 @@ use crate::{
     plan::{BindAddress, UNIX, UnixSocketFile},
 };
 
-/// Only the user and the group of the process may connect.
+/// The default mode: only the user and the group of the process may connect.
 const MODE: u32 = 0o660;
 
-/// An address as it is written, before its mode is known.
+/// An address as it is written, without the mode of the socket.
 enum ParsedAddress {
     Tcp(SocketAddr),
     Unix(String),
 }
 
-/// `address` and `socket_mode` of the public listener.
+/// Reads `address` and `socket_mode` of the public listener.
 pub(super) fn bind(block: &mut MappingReader) -> Option<BindAddress> {
     block.require("address", "address: 0.0.0.0:8080");
     let written = block.value("address", address);
@@ -56,8 +56,8 @@ fn address(text: &str) -> Result<ParsedAddress, Diagnostic> {
     }
 }
 
-/// Octal, as `chmod` takes it. The owner must be able to connect, or the process could not find out whether another
-/// one still listens.
+/// Reads a socket mode in octal, as `chmod` takes it. Its owner must be able to connect, because a new process
+/// connects to find out whether another process still listens.
 fn mode(text: &str) -> Result<u32, Diagnostic> {
     let octal = (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
     let mode = if octal { u32::from_str_radix(text, 8).ok() } else { None };
@@ -72,7 +72,7 @@ fn mode(text: &str) -> Result<u32, Diagnostic> {
 mod tests {
     use super::*;
 
-    /// The mode of a socket is octal and permits its owner to read or write.
+    /// The mode of a socket is octal and permits its owner to write, which a connection needs.
     #[test]
     fn socket_mode_is_octal_with_owner() {
         for (text, good) in

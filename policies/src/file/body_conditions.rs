@@ -1,4 +1,4 @@
-//! Compares the conditions of a route on its request's body with its fence.
+//! Compares the conditions of a route on the body of a request with the fence of the route.
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence};
 use crate::{
@@ -8,12 +8,12 @@ use crate::{
     plan::{LargeBodyPolicy, MatchConditions},
 };
 
-/// A fenced route that is chosen by the body.
+/// A fenced route with a condition on the body.
 pub(super) struct RouteByBody<'r> {
     pub(super) name: &'r str,
     pub(super) conditions: &'r MatchConditions,
     pub(super) fenced: &'r ParsedFence,
-    /// The place of its path.
+    /// The place of the path in the file.
     pub(super) place: SourceSpan,
 }
 

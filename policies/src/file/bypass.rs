@@ -1,5 +1,5 @@
-//! Finds ways round a fence or an `allow`: routes by which a writing request reaches a fenced resource without the lock of that
-//! resource, or by which anybody uses what another route restricts.
+//! Finds bypasses of a fence or an `allow`: routes by which a writing request reaches a fenced resource without the
+//! lock of that resource, or by which every client can use what another route restricts.
 
 use std::cell::Cell;
 
@@ -14,34 +14,35 @@ use crate::{
     plan::{AccessRule, BodyCondition, ServiceId, UpstreamId},
 };
 
-/// A route, whether it holds a lock that keeps writers apart, and who may use it.
+/// A route, with its lock and its rules, as far as they matter for a bypass.
 pub(super) struct RouteLockCoverage<'r> {
     pub(super) pattern: RoutePattern<'r>,
     pub(super) upstream: UpstreamId,
-    /// The service behind the upstream. Other upstreams may lead to the same service.
+    /// The service behind the upstream. Other upstreams may belong to the same service.
     pub(super) service: ServiceId,
     pub(super) passage: RouteFenceKind,
-    /// Empty where everybody may; `None` where a rule is bad.
+    /// The rules; empty if every client may use the route, `None` if a rule is invalid.
     pub(super) allow: Option<&'r [AccessRule]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RouteFenceKind {
     Fenced,
-    /// `fence: none`.
+    /// The route has `fence: none`.
     Open,
-    /// A shared lock: it keeps no reader from writing.
+    /// The route takes a shared lock, which does not keep two of its requests apart.
     Shared,
 }
 
-/// Methods that change nothing (RFC 9110, 9.2.1).
+/// The safe methods, which change nothing (RFC 9110, section 9.2.1).
 const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
-/// Each wide route is compared with all others. If that takes more comparisons than this, the file is read without
-/// these warnings, because it would be read too slowly.
+/// The most comparisons. Each route with a wide path is compared with all others. Beyond this number the remaining
+/// warnings are left out, because reading the file would take too long.
 const MOST_LOOKS: usize = 1 << 20;
 
-/// `ways` in the order in which they are tried.
+/// Warns of each route that lets writing requests of a fenced route pass without a lock. `ways`: in the order in which
+/// routes are tried.
 pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnostics) {
     let mut fenced = RouteTrie::new();
     for (index, access) in
@@ -79,10 +80,12 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
     }
 }
 
-/// Warns where a route without an `allow` takes requests of a route that has one. `ways` in the order in which they are tried.
+/// Warns of each route without an `allow` that takes requests of a route with one. `ways`: in the order in which routes
+/// are tried.
 ///
-/// A narrower route, such as `/admin/login` above `/admin/{rest...}`, is an exception that somebody meant. Other spellings that
-/// a wide route takes are refused when they come, so only routes that write them out are reported.
+/// A narrower route, such as `/admin/login` above `/admin/{rest...}`, is taken for an intended exception. Other
+/// spellings of a path are refused at run time if a wide route would take them, so only routes that write such a
+/// spelling out are reported.
 pub(super) fn check_allow_bypasses(ways: &[RouteLockCoverage], faults: &Diagnostics) {
     let mut restricted = RouteTrie::new();
     let mut in_lowercase = RouteTrie::new();
@@ -115,7 +118,8 @@ pub(super) fn check_allow_bypasses(ways: &[RouteLockCoverage], faults: &Diagnost
         let respelled = readings.iter().enumerate().find_map(|(number, reading)| {
             let is_respelled = |other: usize| {
                 let path = ways[other].pattern.path;
-                // In lower case alone it is another spelling only where the paths have nothing in common as they are written.
+                // The first reading only lowers the case. It counts as another spelling only if the paths have no
+                // request in common as they are written.
                 reading.writes_segments_of(path)
                     && path.writes_segments_of(reading)
                     && (number > 0 || restricted.find_overlapping(&parts, |same| same == other).is_none())
@@ -130,8 +134,8 @@ pub(super) fn check_allow_bypasses(ways: &[RouteLockCoverage], faults: &Diagnost
     }
 }
 
-/// The methods by which `open` takes requests that are meant for `restricted`; `None` where there are none, or where `open` is an
-/// exception that was meant. Reading by a route of its own is one.
+/// The methods by which `open` takes requests that are meant for `restricted`; `None` if there are none, or if `open`
+/// seems to be an intended exception, such as a separate route for reading.
 fn unrestricted_methods(
     restricted: &RouteLockCoverage,
     open: &RouteLockCoverage,
@@ -143,7 +147,7 @@ fn unrestricted_methods(
         return None;
     }
     if !restricted_first && !is_written_out {
-        // A wide route above takes whatever it matches.
+        // `open` is a wide route above `restricted`, so it takes every request that it matches.
         return match (open.pattern.methods, restricted.pattern.methods) {
             ([], []) => Some("every method".to_owned()),
             ([], methods) | (methods, []) => Some(methods.join(", ")),
@@ -175,7 +179,8 @@ fn may_write_unlocked(access: &RouteLockCoverage) -> bool {
         && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
 }
 
-/// Names of GraphQL operations keep no two routes apart: a request with either name may run any operation.
+/// Whether one request can match both routes. The name of a GraphQL operation does not separate them, because a request
+/// with either name may run any operation.
 fn may_take_same_request(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> bool {
     let open = open.pattern.conditions;
     match open.operation_name() {
@@ -184,13 +189,13 @@ fn may_take_same_request(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -
     }
 }
 
-/// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
+/// The writing methods that `open` takes and that are meant for the paths of `fenced`; `None` if there are none.
 fn uncovered_methods(
     fenced: &RouteLockCoverage,
     open: &RouteLockCoverage,
     fenced_first: bool,
 ) -> Option<String> {
-    // A request that the fenced route takes first does not reach the open one.
+    // If the fenced route comes first and takes all of these requests, they do not reach the open route.
     let taken = fenced_first && fenced.pattern.conditions.covers(open.pattern.conditions);
     let taken = |method: &str| taken && matches_method(fenced, method);
     if open.pattern.methods.is_empty() {
@@ -209,7 +214,7 @@ fn writing_methods<'w>(access: &'w RouteLockCoverage) -> impl Iterator<Item = &'
     access.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
 }
 
-/// Writing methods that both routes take.
+/// The writing methods that both routes take.
 fn shared_writes<'w>(fenced: &'w RouteLockCoverage, open: &'w RouteLockCoverage) -> Vec<&'w str> {
     match (fenced.pattern.methods, open.pattern.methods) {
         ([], []) => vec!["POST"],
@@ -241,7 +246,8 @@ fn open_path_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage, metho
     Diagnostic::new(DiagnosticCode::OpenPath, message).at(open.pattern.place).with_remedy(remedy)
 }
 
-/// The body is the client's, so a condition on it alone keeps nobody from going round the lock.
+/// Warns of an open route that only a condition on the body separates from a fenced route. The client writes the body,
+/// so such a condition does not prevent a bypass.
 fn client_choice_warning(
     fenced: &RouteLockCoverage,
     open: &RouteLockCoverage,
@@ -301,7 +307,7 @@ fn respelled_rule_warning(restricted: &RouteLockCoverage, open: &RouteLockCovera
     Diagnostic::new(DiagnosticCode::OpenRule, message).at(open.pattern.place).with_remedy(remedy)
 }
 
-/// The note where two upstreams look like two services.
+/// The part of a message that explains why two upstreams are one service.
 fn service_note(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> &'static str {
     if fenced.upstream == open.upstream { "" } else { ": their upstreams share an endpoint" }
 }

@@ -1,4 +1,4 @@
-//! Reads the conditions of a route beside method and path.
+//! Reads the conditions of a route other than method and path.
 
 use super::{key::HOP_BY_HOP, listener, mapping::MappingReader, yaml::YamlScalar};
 use crate::{
@@ -50,13 +50,14 @@ fn body_condition(pointer: &str, values: &[&YamlScalar]) -> Result<BodyCondition
     Ok(BodyCondition { pointer: parsed, values })
 }
 
-/// A number or a truth value without quotes is one in JSON, too.
+/// Reads the value of a condition on a JSON body. A number or truth value without quotes stands for the same type
+/// in JSON.
 fn condition_value(pointer: &str, value: &YamlScalar) -> Result<ConditionValue, Diagnostic> {
     let text = &value.text;
     if value.is_text {
         return check_condition_value(pointer, text).map(|()| ConditionValue::Text(text.clone()));
     }
-    // As JSON has them.
+    // The text is parsed as JSON, so that it has the value that JSON gives it.
     let parsed = serde_json::from_str::<ConditionValue>(text).ok().filter(|value| match value {
         ConditionValue::Integer(number) => number.unsigned_abs() <= JsonValues::LARGEST_IN_DOUBLE,
         ConditionValue::Boolean(_) => true,
@@ -103,7 +104,8 @@ fn query_condition(name: &str, wanted: &str) -> Result<(String, String), Diagnos
     check_condition_value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
 }
 
-/// Values are compared byte by byte, after surrounding spaces are removed and the escapes of a query are decoded.
+/// Checks that a request can have the wanted value. Values are compared byte by byte, after surrounding spaces
+/// are removed and the escapes of a query are decoded.
 fn check_condition_value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
     if !wanted.is_empty() && wanted.trim() == wanted && !has_unprintable(wanted) {
         return Ok(());

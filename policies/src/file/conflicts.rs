@@ -1,4 +1,4 @@
-//! Reads which sources of a request the service reads, and whether they may contradict each other.
+//! Reads which sources of a request the service reads, so that contradictions between them are refused.
 
 use super::mapping::MappingReader;
 use crate::{

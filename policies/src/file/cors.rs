@@ -1,4 +1,4 @@
-//! Reads which pages of other origins may read the answers of a listener.
+//! Reads which origins may read the responses of a listener (CORS).
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     plan::{AllowedOrigins, CorsSettings, OriginPattern, ParseOriginError},
 };
 
-/// `None` where a listener has no `cors`, or where a fault has been reported.
+/// The CORS settings; `None` if the listener has no `cors`, or if a mistake in it has been reported.
 pub(super) fn cors(listener: &mut MappingReader) -> Option<CorsSettings> {
     listener.is_present("cors").then(|| listener.read_inner("cors", settings)).flatten()?
 }
@@ -52,7 +52,7 @@ fn allowed_origins(block: &mut MappingReader) -> Option<AllowedOrigins> {
     Some(listed.map_or(AllowedOrigins::Any, AllowedOrigins::Listed))
 }
 
-/// `None` for every origin.
+/// Reads one origin; `Ok(None)` for `*`, every origin.
 fn origin(text: &str) -> Result<Option<OriginPattern>, Diagnostic> {
     if text == AllowedOrigins::ANY {
         return Ok(None);
@@ -70,7 +70,7 @@ fn origin(text: &str) -> Result<Option<OriginPattern>, Diagnostic> {
     })
 }
 
-/// A list that may be left out; an empty one is meant.
+/// A list with a default. An empty list is kept, because it means that nothing is allowed.
 fn words(
     block: &mut MappingReader,
     field: &'static str,
@@ -82,7 +82,8 @@ fn words(
     if is_written { written } else { Some(default.iter().map(|word| (*word).to_owned()).collect()) }
 }
 
-/// `*` is none: beside credentials browsers take it for a field of that name, and it never covers `Authorization`.
+/// Reads the name of a header field. `*` is refused: with credentials browsers take it for a field of that name,
+/// and it never covers `Authorization`.
 fn header_name(text: &str) -> Result<String, Diagnostic> {
     if is_token(text) && text != "*" {
         return Ok(text.to_owned());

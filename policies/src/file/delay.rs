@@ -1,5 +1,5 @@
-//! Reads `delay`: how long a new holder waits after a holder that ended without releasing the lock. Refuses it on
-//! fences that cannot have a delay.
+//! Reads `delay`: the time that a new holder waits after a holder that ended without releasing the lock. Refuses
+//! fields of a fence that cannot stand beside a delay.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::{
     plan::{FencingLevel, ForeignLayout, LockModeRule, PeerForwardPolicy, Upstream},
 };
 
-/// The level with its delay. `delay` has no default: how long the service may go on executing by itself is not known
-/// here.
+/// The fencing level with its delay. `delay` has no default, because only the operator knows how long the service
+/// may go on executing.
 pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>) -> Option<FencingLevel> {
     let delay = upstream.value("delay", scalar::time_limit);
     match fencing {
@@ -28,12 +28,12 @@ pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>)
     }
 }
 
-/// The default of `response_timeout` in seconds.
+/// The default of `response_timeout` in seconds for an upstream with this delay.
 pub(super) fn default_response_timeout_secs(delay: Duration) -> u64 {
     delay.as_secs().clamp(1, 15)
 }
 
-/// A request may run as long as its response timeout, whether or not its holder lives. The delay has to cover that.
+/// Reports a delay that is shorter than the response timeout: a request may run that long after its holder is gone.
 pub(super) fn check_delay_covers_timeout(block: &mut MappingReader, upstream: &Upstream) {
     let Some(delay) = upstream.fencing.handover_delay().filter(|delay| upstream.response_timeout > *delay)
     else {
@@ -51,8 +51,8 @@ pub(super) fn check_delay_covers_timeout(block: &mut MappingReader, upstream: &U
     block.report(field, Diagnostic::new(DiagnosticCode::DelayTooShort, message).with_remedy(remedy));
 }
 
-/// Refuses fields that a fence with a delay cannot have. Returns the value of `forward` where the delay decides it.
-/// `foreign`: the locks of the fence lie where other programs have theirs.
+/// Refuses fields that a fence with a delay cannot have. Returns the value of `forward` if the upstream has a delay.
+/// `foreign`: the layout, if the locks of the fence are shared with other programs.
 pub(super) fn check_delay_fence_fields(
     block: &mut MappingReader,
     level: Option<FencingLevel>,
@@ -73,7 +73,7 @@ pub(super) fn check_delay_fence_fields(
                       of the last holder neither keep it nor wait";
         block.report("layout", Diagnostic::new(DiagnosticCode::NotInLayout, message).with_remedy(remedy));
     }
-    // A field in `defaults` counts for the fences that can have it. Only a field on the fence itself is a mistake.
+    // A `forward` in `defaults` is meant for other fences. It is a mistake only on the fence itself.
     if forward == Some(PeerForwardPolicy::Holder) && block.is_present("forward") {
         let message = "no request is sent on where `fencing: delay` is: the gateway that has the key may only be waiting \
                        until its delay is over";

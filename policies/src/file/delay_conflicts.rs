@@ -1,4 +1,4 @@
-//! Finds routes that can lock one key but have different delays.
+//! Finds routes that can lock the same key and have different delays.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::{
     plan::FenceRule,
 };
 
-/// Routes that can lock one key must have the same delay, or none. A holder without a delay leaves no record, so the
-/// next holder would begin too early. A different length is as bad, because a tenure can pass from one route to the
-/// other.
+/// Reports routes that can lock the same key and have different delays. A holder without a delay leaves no record,
+/// so the next holder would not wait. A different length is refused as well, because a gateway can use one held lock
+/// for requests of both routes.
 pub(super) fn check_delay_conflicts(fences: &[(&str, &ParsedFence, Option<Duration>)], faults: &Diagnostics) {
     let Some((.., usual)) = fences.first() else { return };
     if fences.iter().all(|(.., delay)| delay == usual) {

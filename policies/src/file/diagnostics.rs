@@ -1,15 +1,15 @@
-//! Collects the mistakes that were found. Reading goes on after a mistake, so that one run shows them all.
+//! Collects the mistakes in a file. Reading continues after a mistake, so that one run reports all of them.
 
 use std::cell::{Cell, RefCell};
 
 use crate::diagnostics::{Diagnostic, Severity, SourceSpan};
 
-/// Shared by all readers of one file.
+/// The mistakes that the readers of one file have found so far.
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     found: RefCell<Vec<Diagnostic>>,
     hints: RefCell<Vec<Diagnostic>>,
-    /// The place where the file configures spans. That is no mistake of the file, but some builds cannot send them.
+    /// The place at which the file configures traces. This is no mistake, but some builds cannot send traces.
     traces: Cell<Option<SourceSpan>>,
 }
 
@@ -23,7 +23,7 @@ impl Diagnostics {
         self.found.borrow().len()
     }
 
-    /// Drops all faults but the first `known`.
+    /// Removes all faults but the first `known` ones.
     pub(super) fn truncate(&self, known: usize) {
         self.found.borrow_mut().truncate(known);
     }
@@ -32,7 +32,7 @@ impl Diagnostics {
         self.traces.set(Some(place));
     }
 
-    /// All that was found, sorted by place.
+    /// Everything that was found, sorted by place.
     pub(super) fn into_found(self) -> FoundDiagnostics {
         let mut faults = self.found.into_inner();
         let mut hints = self.hints.into_inner();
@@ -43,10 +43,10 @@ impl Diagnostics {
     }
 }
 
-/// All that was found in a file, by place.
+/// The results of reading a file, each list sorted by place.
 pub(super) struct FoundDiagnostics {
     pub(super) faults: Vec<Diagnostic>,
     pub(super) hints: Vec<Diagnostic>,
-    /// The place where the file configures spans.
+    /// The place at which the file configures traces.
     pub(super) traces: Option<SourceSpan>,
 }

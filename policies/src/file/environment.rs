@@ -1,7 +1,7 @@
 //! Replaces `${NAME}` and `${NAME:-default}` with values of the environment.
 //!
-//! This happens to single values after the YAML has been read, so the value of a variable stays one value: it cannot
-//! add a field, a route or a line.
+//! Variables are replaced in single values after the YAML has been parsed. So the value of a variable cannot add a
+//! field, a route or a line to the file.
 
 use std::{borrow::Cow, cell::Cell};
 
@@ -16,7 +16,8 @@ pub type Environment<'e> = dyn Fn(&str) -> Option<String> + 'e;
 /// Replaces variables in the values of one file.
 pub(super) struct EnvExpander<'e> {
     environment: &'e Environment<'e>,
-    /// Bytes that may still be inserted: a short file with many references must not become a large one.
+    /// The number of bytes that may still be inserted, so that a short file with many references does not become a
+    /// large one.
     left: Cell<usize>,
 }
 
@@ -28,7 +29,7 @@ impl<'e> EnvExpander<'e> {
         Self { environment, left: Cell::new(MOST) }
     }
 
-    /// The text as it stands, where it names no variable. `$${` is written for `${`.
+    /// The text with its variables replaced. `$${` is the escape for `${`.
     pub(super) fn expand<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, Diagnostic> {
         if !text.contains("${") {
             return Ok(Cow::Borrowed(text));
@@ -73,7 +74,7 @@ impl<'e> EnvExpander<'e> {
     }
 }
 
-/// The beginnings of the sources that a key template can name.
+/// The prefixes of sources in a key template, for a hint at a `$` that is not needed.
 const SOURCES: [&str; 5] = ["path.", "query.", "header.", "host", "body:"];
 
 fn malformed_error(rest: &str) -> Diagnostic {

@@ -1,4 +1,4 @@
-//! Reads how a route takes its lock, or that it takes none.
+//! Reads the fence of a route: the key that its requests lock, and how. `fence: none` means no lock.
 
 use std::{slice, time::Duration};
 
@@ -26,14 +26,14 @@ use crate::{
     },
 };
 
-/// A fence that has been read.
+/// A fence, with the places of the fields that later checks report.
 pub(super) struct ParsedFence {
     pub(super) fence: FenceRule,
-    /// The place of `hold`; where that is absent, the place of the key.
+    /// The place of `hold`, or of the key if there is no `hold`.
     pub(super) place: SourceSpan,
-    /// The place of `lock_path`; where that is absent, the place of the key.
+    /// The place of `lock_path`, or of the key if there is no `lock_path`.
     pub(super) placed: SourceSpan,
-    /// The place of `lease`; where that is absent, the place of the fence.
+    /// The place of `lease`, or of the fence if there is no `lease`.
     pub(super) leased: SourceSpan,
 }
 
@@ -48,21 +48,21 @@ pub(super) struct FenceDefaults {
     enforce: Option<Enforcement>,
     forward: Option<PeerForwardPolicy>,
     nested: Option<NestedRequestPolicy>,
-    /// The file has a peer listener.
+    /// True if the file has a peer listener.
     reached: bool,
-    /// The file has a key to sign tickets with.
+    /// True if the file has a key that signs tickets.
     signs: bool,
 }
 
 impl FenceDefaults {
-    /// `reached`: the file has a peer listener. `signs`: it has a key to sign tickets with.
+    /// Reads `defaults`. `reached`: the file has a peer listener. `signs`: the file has a key that signs tickets.
     pub(super) fn read_defaults(file: &mut MappingReader, reached: bool, signs: bool) -> Self {
         let nothing = Self { reached, signs, ..Self::default() };
         file.read_inner("defaults", |block| Self::read(block, &nothing, LockRecipeKind::OneKey))
             .unwrap_or(nothing)
     }
 
-    /// A field that `block` does not have is inherited.
+    /// Reads the fields of `block`. Absent fields take their values from `inherited`.
     fn read(block: &mut MappingReader, inherited: &Self, of: LockRecipeKind) -> Self {
         Self {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
@@ -79,7 +79,7 @@ impl FenceDefaults {
     }
 }
 
-/// A migration begins with `observe`. The warning is there so that its end is not forgotten.
+/// Reads `enforce`, and warns of `observe`, so that the end of a migration is not forgotten.
 fn parse_enforcement(block: &mut MappingReader) -> Option<Enforcement> {
     let written = block.keyword("enforce", Enforcement::WORDS);
     if written == Some(Enforcement::Observe) {
@@ -90,15 +90,15 @@ fn parse_enforcement(block: &mut MappingReader) -> Option<Enforcement> {
     written
 }
 
-/// `Some(None)` for the word `none`; `None` where the field is absent or bad. `level` is that of the upstream, where
-/// it is known.
+/// Reads `fence`: `Some(None)` for `fence: none`; `None` if the field is absent or invalid. `level`: the level of the
+/// upstream, if it is known.
 pub(super) fn fence(
     route: &mut MappingReader,
     naming: &TemplateContext,
     level: Option<FencingLevel>,
     defaults: &FenceDefaults,
 ) -> Option<Option<ParsedFence>> {
-    // `fence` is required, so that a forgotten line does not leave a route unfenced.
+    // `fence` is required, so that a route whose author forgot it is not left without a lock.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
         return route
@@ -129,7 +129,7 @@ fn parse_fence(
     let former = former_lock::parse_former(block, naming);
     let keys = key::keys(block, naming);
     let has_list = keys.iter().flatten().any(|key| key.has_list());
-    // A migrated lock and its former lock are taken together, as a set is.
+    // A lock that is migrated is taken together with its former lock, in the way in which a set of keys is taken.
     let both = block.is_present("keys") || block.is_present("migrate_from") || has_list;
     let of = LockRecipeKind::recipe_for_fence(both, layout.foreign_layout(), permits.is_some());
     let placing = holders::placement_with_permits(permits, layout.placement(block, naming, keys.as_deref()));
@@ -196,7 +196,8 @@ fn parse_fence(
         client_share: terms.client_share,
         client_share_by: client_share_by?,
         hold: terms.hold.resolve(of),
-        // A field in `defaults` counts for the fences that can have it.
+        // A `nested` in `defaults` is meant for other fences; it is ignored on a fence with permits, which cannot have
+        // it.
         nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
         locked_status: locked_status.unwrap_or(default.locked_status),
         max_response: max_response.unwrap_or(default.max_response),
@@ -211,7 +212,7 @@ fn parse_fence(
         once: once?,
         lease,
         client_name: None,
-        // `forward` depends on all the others.
+        // `forward` is resolved below, because it depends on the other fields.
         ..default
     };
     fence.client_name = naming.identities.client_name().filter(|_| fence.reads_client_name());
@@ -228,8 +229,8 @@ fn parse_fence(
     Some(ParsedFence { fence, place, placed, leased })
 }
 
-/// What tells clients apart for their shares: only what was verified of them. `Some(None)` where their addresses do, `None`
-/// where it is bad.
+/// The template that identifies a client for `client_share`: `Some(None)` if clients are identified by their addresses,
+/// `None` if the template is invalid. Values that are not verified are reported.
 fn client_share_by(
     block: &mut MappingReader,
     naming: &TemplateContext,
@@ -274,7 +275,7 @@ fn queue(text: &str) -> Result<usize, Diagnostic> {
     }
 }
 
-/// The statuses for a client to come back later, which no proxy retries by itself.
+/// Reads a status that tells a client to come back later, and after which no proxy repeats the request by itself.
 fn locked_status(text: &str) -> Result<u16, Diagnostic> {
     match text {
         "423" => Ok(423),

@@ -1,7 +1,7 @@
-//! Records, in tests, which fields the reader reads and how. The JSON Schemas are made of these records, so they
-//! agree with the reader. Outside of tests nothing is recorded.
+//! Records, in tests, which fields the reader of a file reads and in which way. The JSON Schemas are made from
+//! these records, so they agree with the reader. Outside of tests nothing is recorded.
 
-/// How a field is read.
+/// The way in which a field is read.
 #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests that make the schemas"))]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FieldValueKind {
@@ -59,19 +59,20 @@ mod on {
 
     use crate::file::field_recorder::FieldValueKind;
 
-    /// All fields that were read in the mappings at one path of the file.
+    /// The fields that were read in the mappings at one path of the file.
     #[derive(Debug, Default)]
     pub(in crate::file) struct RecordedFields {
         pub(in crate::file) fields: BTreeMap<&'static str, BTreeSet<FieldValueKind>>,
         pub(in crate::file) required: BTreeMap<&'static str, usize>,
         pub(in crate::file) one_of: Option<Vec<&'static str>>,
-        /// How many mappings were read at this path.
+        /// The number of mappings that were read at this path.
         pub(in crate::file) reads: usize,
     }
 
     #[derive(Default)]
     struct PolicyFieldRecorder {
-        /// By path; `*` stands for a name of the user's own and for every item of a list.
+        /// The records by path. `*` in a path stands for a name that the user chooses, and for every item of a
+        /// list.
         asked: BTreeMap<String, RecordedFields>,
         /// The mappings that are being read, outermost first.
         open: Vec<OpenMapping>,
@@ -93,7 +94,7 @@ mod on {
         NOTES.with_borrow_mut(|records| mem::take(&mut records.asked))
     }
 
-    /// A mapping is being read for as long as this lives.
+    /// Marks one mapping as being read, until it is dropped.
     pub(in crate::file) struct MappingReadGuard;
 
     pub(in crate::file) fn within() -> MappingReadGuard {
@@ -119,7 +120,7 @@ mod on {
 
     fn with_open_mapping(note: impl FnOnce(&mut OpenMapping, &mut RecordedFields)) {
         NOTES.with_borrow_mut(|records| {
-            // A test that reads a block by itself has no file around it.
+            // A test that reads a block by itself has opened no mapping, so nothing is recorded.
             let Some(open) = records.open.last_mut() else { return };
             let record = records.asked.entry(open.path.clone()).or_default();
             note(open, record);

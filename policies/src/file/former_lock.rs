@@ -14,7 +14,7 @@ use crate::{
 
 const FIELD: &str = "migrate_from";
 
-/// `Some(None)` where the fence is not migrated; `None` where the field is bad.
+/// Reads `migrate_from`: `Some(None)` if the fence is not migrated; `None` if the field is invalid.
 pub(super) fn parse_former(
     fence: &mut MappingReader,
     naming: &TemplateContext,
@@ -36,7 +36,7 @@ pub(super) fn parse_former(
     read.flatten().map(Some)
 }
 
-/// Reports a former lock that cannot stand beside the lock of the fence.
+/// Reports a former lock that cannot be taken together with the lock of the fence.
 pub(super) fn check_former_lock(
     fence: &mut MappingReader,
     former: &FormerLock,

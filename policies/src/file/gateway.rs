@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// `None` where a required part is missing or bad; a fault has then been reported.
+/// Reads the plan of a gateway. `None` if a required part is missing or invalid; this has been reported.
 pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
@@ -110,7 +110,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     })
 }
 
-/// The claims that the plan reads, each once.
+/// The claims of tokens that the plan reads, each once.
 fn claims(routes: &[Route], upstreams: &[Upstream]) -> Vec<JsonPointer> {
     let fenced = routes.iter().filter_map(|route| route.fence.as_ref()).flat_map(FenceRule::claims);
     let rules = routes.iter().flat_map(|route| &route.allow).flat_map(|rule| &rule.claims);
@@ -150,7 +150,7 @@ fn unmatched(block: &mut MappingReader, upstreams: &ParsedUpstreams) -> Unmatche
     word.unwrap_or(UnmatchedPolicy::Reject)
 }
 
-/// The warning is there so that `allow_mixed` is not forgotten.
+/// Reads `allow_mixed`, and warns if it is set, so that it is not forgotten.
 fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
     let written = block.keyword("allow_mixed", MixedPlanPolicy::WORDS);
     if written == Some(MixedPlanPolicy::Allow) {
@@ -161,7 +161,8 @@ fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
     written.unwrap_or_default()
 }
 
-/// A path that the list of routes lacks then passes without a lock.
+/// Warns if requests without a route pass to a service with protected routes: a path that no route matches then
+/// passes without a lock.
 fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &ParsedUpstreams) {
     let UnmatchedPolicy::Pass(id) = unmatched else { return };
     if upstreams.is_protected(id) {
@@ -172,9 +173,9 @@ fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, up
     }
 }
 
-/// Where no service compares tokens, only the lock keeps requests apart. While heartbeats succeed, the last byte is
-/// sent at most a safety margin after the newest heartbeat. So a request is over before the session can end if it
-/// takes no longer than the session timeout less the margin.
+/// Warns if the lock can be lost during a request to a service that compares no tokens, where only the lock keeps
+/// requests apart. While heartbeats succeed, the last byte is sent at most a safety margin after the newest
+/// heartbeat. So a request ends before the session if it takes no longer than the session timeout less the margin.
 fn warn_lock_loss(upstreams: &ParsedUpstreams, zookeeper: &ZooKeeperSettings, faults: &Diagnostics) {
     let session = zookeeper.session_timeout;
     let margin = zookeeper.margin(zookeeper.session_timeout);
@@ -201,8 +202,9 @@ fn warn_lock_loss(upstreams: &ParsedUpstreams, zookeeper: &ZooKeeperSettings, fa
     }
 }
 
-/// A hash over everything that decides which lock a request takes and which operation it is. Other fields do not
-/// count: timeouts may differ between gateways, and so may routes without a lock whose methods no fenced route takes.
+/// A hash of everything that decides which lock a request takes, and which operation it is. Other fields, such as
+/// timeouts, may differ between gateways and do not count. Neither do routes without a lock whose methods no fenced
+/// route takes.
 fn fingerprint(zookeeper: &ZooKeeperSettings, routes: &[Route], upstreams: &[Upstream]) -> u64 {
     let fenced = || routes.iter().filter(|route| route.fence.is_some());
     let counts = |route: &&Route| route.fence.is_some() || fenced().any(|fenced| share_method(fenced, route));
@@ -218,13 +220,13 @@ fn fingerprint(zookeeper: &ZooKeeperSettings, routes: &[Route], upstreams: &[Ups
     fnv1a(text.as_bytes())
 }
 
-/// An empty list of methods means every method.
+/// Whether one request can have a method that both routes take. An empty list means every method.
 fn share_method(one: &Route, other: &Route) -> bool {
     let every = one.methods.is_empty() || other.methods.is_empty();
     every || one.methods.iter().any(|method| other.methods.contains(method))
 }
 
-/// Two sets with the same keys give the same text.
+/// The part of the fingerprint for one fence. Sets with the same keys give the same text, in any order.
 fn lock_fingerprint(fence: &FenceRule) -> String {
     let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
     keys.sort_unstable();
@@ -248,6 +250,6 @@ fn lock_fingerprint(fence: &FenceRule) -> String {
         LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.as_str()),
     });
     let named = fence.client_name.map_or_else(String::new, |kind| format!(" name {}", kind.published()));
-    // A tab can separate keys, because no key has a tab in it.
+    // No key contains a tab, so tabs separate the keys unambiguously.
     format!("{} {}{place}{former}{operations}{named}", fence.mode.as_str(), keys.join("\t"))
 }

@@ -1,5 +1,5 @@
 //! Reads the file of a guard: its listener and store, how long it waits, and whose tickets it accepts. A file with
-//! `filter` in the place of `store` is that of a filter.
+//! `filter` in the place of `store` configures a filter.
 
 use std::time::Duration;
 
@@ -22,15 +22,16 @@ use crate::{
     },
 };
 
-/// The default `max_tenure` of a gateway, and some minutes in which other gateways wait for the key.
+/// The least `evict_after` without a warning: the default `max_tenure` of a gateway, and some minutes for which
+/// other gateways may wait for the key.
 const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 
-/// `None` where a required part is missing or bad; a fault has then been reported.
+/// Reads the plan of a guard. `None` if a required part is missing or invalid; this has been reported.
 pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::single_listener(block, "guard");
-    // The port after the default port of a gateway's admin listener, so that both run on one machine.
+    // The default port is the one after that of a gateway, so that both can run on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
         let public = ConfiguredListener::public_listener(block, "listener", &written.listener.address);
@@ -101,10 +102,10 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
     })
 }
 
-/// The error that a machine with synchronised time keeps to.
+/// The default clock error, which a machine with synchronised time keeps.
 const CLOCK_ERROR: Duration = Duration::from_millis(500);
 
-/// The clock error of a filter; `None` for a guard with a store.
+/// The clock error of a filter; `None` if the file has no `filter`.
 fn filter_clock_error(block: &mut MappingReader) -> Option<Duration> {
     if !block.is_present("filter") {
         return None;
@@ -114,7 +115,7 @@ fn filter_clock_error(block: &mut MappingReader) -> Option<Duration> {
     Some(block.read_inner("filter", read).flatten().unwrap_or(CLOCK_ERROR))
 }
 
-/// Fields that have an effect only on a guard with a store.
+/// Reports fields that have an effect only on a guard with a store.
 fn report_store_fields(block: &mut MappingReader) {
     for field in ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal"] {
         if block.is_present(field) {
@@ -131,7 +132,8 @@ fn report_store_fields(block: &mut MappingReader) {
     }
 }
 
-/// A filter trusts the deadline in a request. A caller that reaches it over the network can write any.
+/// Warns if a filter listens on the network without requiring client certificates: it trusts the deadline in a
+/// request, and every caller that reaches it can write one.
 fn warn_exposed_filter_listener(block: &mut MappingReader, listener: &ListenerSettings) {
     let knows = listener
         .tls
@@ -173,7 +175,7 @@ impl GuardExecutionTimings {
         }
     }
 
-    /// An answer that may still come belongs to an execution that must still count as running.
+    /// Warns if an answer may still arrive when its execution no longer counts as running.
     fn warn_short_execution(
         &self,
         block: &mut MappingReader,
@@ -213,7 +215,7 @@ impl GuardExecutionTimings {
     }
 }
 
-/// A migration begins with `observe`. The warning is there so that its end is not forgotten.
+/// Warns of `observe`, with which a migration begins, so that its end is not forgotten.
 fn warn_observing(
     block: &mut MappingReader,
     missing: Option<MissingTokenPolicy>,

@@ -1,16 +1,18 @@
-//! Finds the remedy for an unknown field: the field exists elsewhere, has another name, or lacks a space.
+//! Finds the remedy for an unknown field: the field belongs to another mapping, has another name, or lacks a
+//! space after its colon.
 
 use crate::schema::PolicySchema;
 
 /// A mapping whose fields are often written one level too high or too low.
 struct MisplacedFields {
-    /// The fields that lead to the mapping.
+    /// The names of the fields that lead to the mapping.
     path: &'static [&'static str],
-    /// How messages begin to name the mappings in which a user would look for these fields.
+    /// Prefixes by which messages name the mappings in which users often write these fields by mistake.
     near: &'static [&'static str],
 }
 
-/// A name that several of them have belongs to the first.
+/// The mappings, in the order in which an unknown field is looked up: a name that several of them have gets
+/// the first one.
 const HOMES: [MisplacedFields; 8] = [
     MisplacedFields {
         path: &["routes", "fence"],
@@ -27,12 +29,12 @@ const HOMES: [MisplacedFields; 8] = [
         path: &["listeners", "timeouts"],
         near: &["listener ", "`listener`", "the ", "`limits`"],
     },
-    // No hint: several others have fields of these names.
+    // `near` is empty, so no hint is given: several other mappings have fields of these names.
     MisplacedFields { path: &["listeners"], near: &[] },
     MisplacedFields { path: &["zookeeper"], near: &["the policy"] },
 ];
 
-/// Names that other products give to fields of ours.
+/// Names that other products use for a field, and the name of that field here.
 const SYNONYMS: [(&[&str], &str); 5] = [
     (
         &["url", "urls", "host", "hosts", "address", "addresses", "servers", "targets", "backends"],
@@ -44,7 +46,8 @@ const SYNONYMS: [(&[&str], &str); 5] = [
     (&["lock", "locks"], "fence"),
 ];
 
-/// `what` names the mapping with the unknown field. `fields` are the fields of that mapping.
+/// The remedy for an unknown field. `what`: the name of the mapping with the field. `fields`: the fields that
+/// this mapping can have.
 pub(super) fn misplaced_remedy(written: &str, what: &str, fields: &[&str]) -> Option<String> {
     if let Some((name, value)) = written.split_once(':')
         && fields.contains(&name)

@@ -8,7 +8,7 @@ use crate::{
     plan::{CachedHoldLimits, ForeignLayout, LockReusePolicy},
 };
 
-/// The fields that a fence or `defaults` has set so far.
+/// The fields of `hold` that a fence or `defaults` has set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ParsedHoldPolicy {
     kept: Option<LockCachingMode>,
@@ -18,14 +18,14 @@ pub(super) struct ParsedHoldPolicy {
     max_tenure: Option<Duration>,
 }
 
-/// The word of `mode`.
+/// The value of the field `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockCachingMode {
     Strict,
     Cached,
 }
 
-/// The kind of lock that a fence takes.
+/// The kind of lock that a fence takes, as far as it limits `hold`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockRecipeKind {
     OneKey,
@@ -51,7 +51,7 @@ impl LockRecipeKind {
 }
 
 impl ParsedHoldPolicy {
-    /// The fields of `block`, and the inherited value of each field that `block` does not have.
+    /// Reads the fields of `hold`. Absent fields take their values from `inherited`.
     pub(super) fn read(block: &mut MappingReader, inherited: &Self, of: LockRecipeKind) -> Self {
         block.read_inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
     }
@@ -59,11 +59,11 @@ impl ParsedHoldPolicy {
     pub(super) fn resolve(self, of: LockRecipeKind) -> LockReusePolicy {
         let default = CachedHoldLimits::default();
         match (of, self.kept) {
-            // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
-            // one permit blocks no single waiter, so no waiter signals to that holder that it is time to release.
+            // The nodes of a set are made in one transaction, and the next request needs another set. The holder of
+            // one permit does not block a particular waiter, so it gets no signal to release the permit.
             (LockRecipeKind::Set | LockRecipeKind::ExclusiveNode | LockRecipeKind::Permit, _)
             | (_, Some(LockCachingMode::Strict)) => LockReusePolicy::Strict,
-            // The other programs take one place in the queue per request, so we do the same.
+            // Other programs make one node per request in this queue, so the gateway does the same by default.
             (LockRecipeKind::Foreign, None) => LockReusePolicy::Strict,
             (LockRecipeKind::Foreign | LockRecipeKind::OneKey, Some(LockCachingMode::Cached))
             | (LockRecipeKind::OneKey, None) => LockReusePolicy::Cached(CachedHoldLimits {
@@ -141,7 +141,7 @@ fn report_no_effect(block: &mut MappingReader, of: LockRecipeKind) {
 fn report_beyond_tenure(block: &mut MappingReader, caching: CachedHoldLimits) {
     let longest = scalar::format_duration(caching.max_tenure);
     for (field, duration) in [("linger", caching.linger), ("max_hold", caching.max_hold)] {
-        // If the fence has neither field, both are in `defaults`, and the fault was reported there.
+        // If the fence has neither field, both values are from `defaults`, where the mistake was reported.
         let here = [field, "max_tenure"].into_iter().find(|field| block.is_present(field));
         if let Some(here) = here
             && duration > caching.max_tenure

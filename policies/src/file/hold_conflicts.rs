@@ -1,5 +1,6 @@
-//! Finds routes that lock one key but differ in how to keep the lock, or in whether it is enforced. With different
-//! `hold` the first request would decide. With different `enforce` the enforcing route has no protection.
+//! Finds routes that lock the same key and differ in how they keep the lock, or in whether they enforce it. With
+//! different `hold`, the setting of whichever request came first would apply. With different `enforce`, the enforcing
+//! route is not protected.
 
 use std::collections::HashMap;
 
@@ -12,20 +13,22 @@ use crate::{
     },
 };
 
-/// A route that keeps its key.
+/// A route that keeps its lock between requests.
 struct CachedHoldRoute<'r> {
     route: &'r str,
     caching: CachedHoldLimits,
 }
 
-/// See [`check_holds`] for when two templates count as one key.
+/// Reports routes that lock the same key with different `hold` or `enforce`. See [`check_holds`] for when two
+/// templates count as one key.
 pub(super) fn check_hold_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     check_holds(fences, faults);
     check_enforcement(fences, faults);
 }
 
-/// ZooKeeper distinguishes operations by their scope. The name of the upstream does not count: it has a meaning in
-/// this file only. So two services need two scopes, of which one may be left out.
+/// Reports routes to two upstreams that store operations in ZooKeeper without a `scope`, which would mix them. The
+/// name of an upstream does not separate them, because it has a meaning in this file only. One of the two services
+/// may be left without a scope.
 pub(super) fn check_scopes<'r>(
     fences: impl Iterator<Item = (&'r str, &'r ParsedFence, UpstreamId)>,
     faults: &Diagnostics,
@@ -49,7 +52,8 @@ pub(super) fn check_scopes<'r>(
     }
 }
 
-/// `fences` with the names of their routes, in the order of the file.
+/// Reports routes that keep the same key with different `hold`. `fences`: with the names of their routes, in the
+/// order of the file.
 ///
 /// Two keys count as one if their templates differ only in the names of variables. Templates such as `a/{path.x}` and
 /// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
@@ -64,7 +68,7 @@ fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) 
             let first = known.entry(shape).or_insert(CachedHoldRoute { route, caching });
             (first.caching != caching).then_some(first.route)
         });
-        // One report is enough: for the other mode it would be the same.
+        // One report is enough, because a report for the other mode would say the same.
         if let Some(other) = unlike.collect::<Vec<_>>().first() {
             let message = format!("routes `{other}` and `{route}` keep one key in unlike ways");
             let remedy = "write the same `hold` on both, or write it once in `defaults`";

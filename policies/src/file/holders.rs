@@ -9,7 +9,7 @@ use crate::{
 
 const FIELD: &str = "permits";
 
-/// `None` where the field is absent, or bad.
+/// The number of permits; `None` if the field is absent or invalid.
 pub(super) fn parse_permits(fence: &mut MappingReader) -> Option<PermitCount> {
     fence.value(FIELD, permits)
 }
@@ -28,7 +28,8 @@ fn permits(text: &str) -> Result<PermitCount, Diagnostic> {
     })
 }
 
-/// `permits` beside another layout or beside `migrate_from` is reported elsewhere, and there is then no plan.
+/// The placement of the lock, with its permits. `permits` beside another layout or beside `migrate_from` is
+/// reported elsewhere, and the file has no plan then.
 pub(super) fn placement_with_permits(
     permits: Option<PermitCount>,
     placing: Option<LockPlacement>,
@@ -39,14 +40,14 @@ pub(super) fn placement_with_permits(
     }
 }
 
-/// Other fields of the fence that matter for its permits.
+/// The other fields of a fence that can contradict its permits.
 pub(super) struct PermitParseContext {
-    /// The level of the upstream, where that is known.
+    /// The level of the upstream, if it is known.
     pub(super) level: Option<FencingLevel>,
     pub(super) mode: LockModeRule,
     pub(super) foreign: Option<ForeignLayout>,
     pub(super) nested: Option<NestedRequestPolicy>,
-    /// A request may have several keys by a list.
+    /// True if a request may have several keys because of a list.
     pub(super) has_list: bool,
 }
 

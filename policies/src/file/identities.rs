@@ -1,4 +1,4 @@
-//! What the listener verifies of its clients, for the templates and rules that read it.
+//! The facts about clients that the listener verifies, for the templates and rules that read them.
 
 use std::fmt::Display;
 
@@ -12,23 +12,24 @@ use crate::{
 /// The claim that names the issuer of a token.
 const ISSUER: &str = "/iss";
 
-/// What is verified of a client before its request has a key.
+/// The kinds of identities that are verified before the key of a request is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VerifiedIdentities {
-    /// `None` where the listener could not be read: then nothing is reported about certificates.
+    /// The names in client certificates; `None` if the listener could not be read, so that nothing is reported about
+    /// certificates.
     certificates: Option<ClientCertNameMode>,
-    /// How many issuers of tokens the file has.
+    /// The number of token issuers in the file.
     issuers: usize,
-    /// The rules of the route say of which issuers a claim counts.
+    /// True if the rules of the route name the issuers whose claims count.
     are_issuers_named: bool,
 }
 
-/// The names of clients by their certificates.
+/// Whether clients have names from their certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientCertNameMode {
-    /// Clients are asked for no certificate.
+    /// Clients are not asked for a certificate.
     NotAsked,
-    /// Clients show certificates, and no name in these counts.
+    /// Clients show certificates, but no kind of name in them is configured.
     Unnamed,
     Named(CertificateNameKind),
 }
@@ -44,15 +45,15 @@ impl VerifiedIdentities {
         Self { certificates: listener.map(names), issuers, are_issuers_named: false }
     }
 
-    /// For the templates of a route with these rules. If each names the issuer, by its name or by `*`, its author knows that
-    /// there are several.
+    /// The identities for the templates of a route with these rules. If each rule names the issuer, or allows all with
+    /// `*`, the templates need not name it: the author knows that there are several issuers.
     pub(super) fn under_rules(self, rules: &[AccessRule]) -> Self {
         let names_issuer =
             |rule: &AccessRule| rule.claims.iter().any(|(claim, _)| claim.to_string() == ISSUER);
         Self { are_issuers_named: !rules.is_empty() && rules.iter().all(names_issuer), ..self }
     }
 
-    /// Which name in a certificate is that of its client.
+    /// The kind of name in a certificate that is the client's name.
     pub(super) fn client_name(self) -> Option<CertificateNameKind> {
         match self.certificates {
             Some(ClientCertNameMode::Named(kind)) => Some(kind),
@@ -60,7 +61,7 @@ impl VerifiedIdentities {
         }
     }
 
-    /// A variable that only what is verified of a client can fill; `None` where nothing is.
+    /// A variable that clients cannot choose, as an example for messages; `None` if nothing is verified.
     pub(super) fn verified_variable(self) -> Option<&'static str> {
         match self.certificates {
             _ if self.issuers == 1 => Some("{jwt:/sub}"),
@@ -70,7 +71,8 @@ impl VerifiedIdentities {
         }
     }
 
-    /// Why no request has such a claim. `what` reads it: it begins the message.
+    /// The diagnostic for a claim that no request has, because no token is verified. `what`: the part of the policy
+    /// that reads the claim, at the beginning of the message.
     pub(super) fn claim_fault(self, what: impl Display, claim: &JsonPointer) -> Option<Diagnostic> {
         if self.issuers == 0 {
             let message = format!("{what} takes the claim `{claim}`, and no token is verified");
@@ -80,7 +82,8 @@ impl VerifiedIdentities {
         None
     }
 
-    /// The fault of a part of the policy by which two issuers could give one value of `claims` to two clients.
+    /// The diagnostic for a part of the policy by which two issuers could give the same value of `claims` to two
+    /// different clients.
     pub(super) fn mixed_issuers_fault<'c>(
         self,
         what: impl Display,
@@ -99,7 +102,8 @@ impl VerifiedIdentities {
         Some(Diagnostic::new(DiagnosticCode::MixedIssuers, message).with_remedy(remedy))
     }
 
-    /// Why no client has a name. `what` reads the name: it begins the message.
+    /// The diagnostic for a client name that no request has. `what`: the part of the policy that reads the name, at the
+    /// beginning of the message.
     pub(super) fn client_name_fault(self, what: impl Display) -> Option<Diagnostic> {
         let (reason, remedy) = match self.certificates? {
             ClientCertNameMode::Named(_) => return None,

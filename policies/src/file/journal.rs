@@ -6,7 +6,7 @@ use crate::{
     plan::{IdempotencyRule, JournalSettings, NotAfterEnforcement},
 };
 
-/// `None` where the probe is bad; a fault has then been reported.
+/// Reads the journal; `None` if the probe is invalid, which has been reported.
 pub(super) fn journal(guard: &mut MappingReader, expiry: NotAfterEnforcement) -> Option<JournalSettings> {
     guard.read_inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
@@ -27,7 +27,7 @@ pub(super) fn journal(guard: &mut MappingReader, expiry: NotAfterEnforcement) ->
     })?
 }
 
-/// The most bytes of an answer's body that are stored.
+/// Reads the largest response body, in bytes, that is stored.
 fn parse_stored_body_limit(text: &str) -> Result<usize, Diagnostic> {
     if text == "none" { Ok(0) } else { scalar::size(text) }
 }

@@ -10,9 +10,9 @@ use crate::{
 
 /// The issuers of the file.
 pub(super) struct ParsedIssuers {
-    /// `None` where one of them is bad.
+    /// The issuers; `None` if one of them is invalid.
     pub(super) issuers: Option<Vec<JwtIssuer>>,
-    /// How many the file has, with bad ones.
+    /// The number of issuers in the file, including invalid ones.
     pub(super) count: usize,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn issuers(policy: &mut MappingReader) -> ParsedIssuers {
     let read = |node: &YamlNode| {
         MappingReader::read(Some(node), "an issuer", node.place, faults, |block| issuer(block, &mut names))?
     };
-    // All of them are read before the first bad one ends it.
+    // All issuers are read before an invalid one is returned as `None`, so that each mistake is reported.
     let issuers: Vec<Option<JwtIssuer>> = nodes.iter().map(read).collect();
     if nodes.is_empty() && policy.is_present("jwt") {
         let message = "`jwt` has no issuer, so no token is verified";
@@ -62,7 +62,7 @@ fn issuer(block: &mut MappingReader, names: &mut HashSet<String>) -> Option<JwtI
     })
 }
 
-/// A list with at least one value.
+/// A list with at least one value; an empty one is reported.
 fn nonempty<T>(
     block: &mut MappingReader,
     field: &'static str,
@@ -78,7 +78,7 @@ fn nonempty<T>(
     Some(values)
 }
 
-/// A name in a claim, as it stands there.
+/// Reads the name of an issuer or an audience, spelled as in the token.
 fn name(text: &str) -> Result<String, Diagnostic> {
     let is_name = (1..=512).contains(&text.len()) && text.trim() == text && !text.contains(char::is_control);
     if is_name {
@@ -164,7 +164,7 @@ fn keys(block: &mut MappingReader) -> Option<JwksSource> {
     Some(JwksSource::Url { url, ca_file, cache_duration, max_age })
 }
 
-/// `rest`: a URL without its scheme.
+/// Whether the host of a URL is on loopback. `rest`: the URL without its scheme.
 fn is_loopback(rest: &str) -> bool {
     let host = rest.split('/').next().unwrap_or_default();
     let host = host

@@ -1,4 +1,4 @@
-//! Reads the keys of a fence, and points at the variable that has no value.
+//! Reads the keys of a fence, and reports variables that have no value.
 
 use std::fmt;
 
@@ -19,36 +19,36 @@ use crate::{
     plan::{ReservedHeaderNames, is_credential},
 };
 
-/// The values that the key of a route may use.
+/// The context in which a template of a route is read.
 pub(super) struct TemplateContext<'p> {
     pub(super) what: TemplateKind,
     /// The name of the route in messages.
     pub(super) route: &'p str,
-    /// `None` where the path is bad. Then its variables are not known.
+    /// The path of the route; `None` if it is invalid, so that its variables are not known.
     pub(super) path: Option<&'p PathTemplate>,
-    /// Removed from a request before its key is made.
+    /// The header fields that are removed from a request before its key is made.
     pub(super) reserved: &'p ReservedHeaderNames,
-    /// What is known of the client.
+    /// The identities that are verified of a client.
     pub(super) identities: VerifiedIdentities,
-    /// How many items a list may have of which keys are made; `None` where the file has no limit.
+    /// The most items of a list from which keys are made; `None` if the file has no limit.
     pub(super) only: Option<usize>,
     /// The most keys of one request.
     pub(super) max_keys: usize,
 }
 
-/// The kinds of text that a template makes.
+/// The kind of text that a template makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TemplateKind {
     Key,
     Operation,
     Principal,
-    /// Whose share of a route a request takes.
+    /// The client whose share of a route a request uses.
     Client,
     LockPath,
 }
 
 impl TemplateKind {
-    /// The consequence if two sets of values gave one text.
+    /// The consequence of two different sets of values that give the same text.
     fn collision_consequence(self) -> &'static str {
         match self {
             Self::Key => "two resources can get one key",
@@ -72,7 +72,8 @@ impl fmt::Display for TemplateKind {
     }
 }
 
-/// Belong to one connection, and are removed from a request before its key is made (RFC 9110, 7.6.1).
+/// The header fields that belong to one connection. They are removed from a request before its key is made (RFC 9110,
+/// section 7.6.1).
 pub(super) const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -85,10 +86,11 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// These fields are secrets beside those that authenticate a client ([`is_credential`]). Neither names a resource.
+/// Header fields with secrets, other than those that authenticate a client ([`is_credential`]). A key must not contain
+/// them.
 const SECRET_FIELDS: [&str; 2] = ["x_csrf_token", "x_xsrf_token"];
-/// The same for parameters of the query and members of a body. `token` is not among these: it may name a means of
-/// payment.
+/// Names of query parameters and body members that hold secrets. `token` is not among them, because it may name a means
+/// of payment.
 const CREDENTIALS: [&str; 9] = [
     "access_token",
     "refresh_token",
@@ -101,7 +103,8 @@ const CREDENTIALS: [&str; 9] = [
     "password",
 ];
 
-/// One key for `key`, or the keys of the list `keys`; `None` where one of them is bad. Never an empty list.
+/// Reads the keys of a fence: one for the field `key`, or those of the list `keys`. `None` if one of them is invalid.
+/// Never an empty list.
 pub(super) fn keys(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<KeyTemplate>> {
     if !block.is_present("keys") {
         block.require("key", "key: \"order/{path.order_id}\"` or `keys: [...]");
@@ -111,7 +114,7 @@ pub(super) fn keys(block: &mut MappingReader, naming: &TemplateContext) -> Optio
         let message = format!("the fence of {} has both `key` and `keys`", naming.route);
         let fault = Diagnostic::new(DiagnosticCode::KeyAndKeys, message);
         block.report("keys", fault.with_remedy("write all of them into `keys`"));
-        // Read `key` as well, so that its own mistakes are shown in the same run.
+        // `key` is read as well, so that its own mistakes are reported in the same run.
         single_key(block, naming);
     }
     key_set(block, naming)
@@ -121,7 +124,7 @@ fn single_key(block: &mut MappingReader, naming: &TemplateContext) -> Option<Key
     key_field(block, "key", naming)
 }
 
-/// The one key of a field.
+/// Reads one key from a field.
 pub(super) fn key_field(
     block: &mut MappingReader,
     field: &'static str,
@@ -158,7 +161,7 @@ fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<Ke
             None
         }
     };
-    // Read all keys before the first bad one ends the loop, so that each mistake is reported.
+    // All keys are read before an invalid one is returned as `None`, so that each mistake is reported.
     let keys: Vec<Option<KeyTemplate>> = nodes.iter().map(read).collect();
     keys.into_iter().collect()
 }
@@ -175,7 +178,8 @@ fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> O
     Some(template)
 }
 
-/// No filter says what the values are. A host has one spelling already, and a verified name is not written by the client.
+/// Whether no filter restricts the values of a variable to one spelling each. The host has one spelling already, and
+/// the client does not write its verified name.
 fn takes_any_text(variable: &TemplateVariable) -> bool {
     use TemplateValueSource::{ClientName, Host, Jwt};
     !matches!(variable.source, Host | ClientName | Jwt(_))
@@ -195,7 +199,7 @@ fn free_text_hint(naming: &TemplateContext, scalar: &YamlScalar, variable: &Temp
     hint.at(scalar.part(variable.span.clone()))
 }
 
-/// Reads a template. Only a template that makes a key is checked for its length.
+/// Reads a template and checks its variables. The length of a key is checked elsewhere.
 pub(super) fn template(
     scalar: &YamlScalar,
     naming: &TemplateContext,
@@ -249,7 +253,7 @@ pub(super) fn malformed_diagnostic(
                 Diagnostic::new(DiagnosticCode::BadKey, format!("the {what} of {route} is malformed"));
             fault.with_remedy("a variable stands in single braces, such as `{path.id}`")
         }
-        // The name of a path variable without `path.` before it.
+        // The word is the name of a path variable, written without `path.` before it.
         KeyTemplateErrorKind::UnknownSource(word)
             if naming.path.is_some_and(|path| path.variable_names().any(|name| name == word)) =>
         {
@@ -289,14 +293,15 @@ pub(super) fn malformed_diagnostic(
     fault.at(scalar.part(bad.span))
 }
 
-/// The member that `{body.name}` means in other products.
+/// The pointer that was meant by `{body.name}`, the syntax of other products.
 fn suggested_member(scalar: &YamlScalar, bad: &ParseKeyTemplateError) -> Option<String> {
     let written = scalar.text.get(bad.span.clone())?.strip_prefix("body.")?;
     let is_name = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     (is_name && !written.is_empty()).then(|| written.replace('.', "/"))
 }
 
-/// A variable that no request, or no request that can be trusted, has a value for.
+/// The diagnostic for a variable that no request has a value for, or whose value cannot be trusted or must not be in a
+/// key.
 fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
     if let Some(name) = credential_name(&variable.source).filter(|_| naming.what == TemplateKind::Key) {
         let TemplateContext { what, route, .. } = naming;
@@ -338,7 +343,7 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
     }
 }
 
-/// A claim that is one item of a list, or every item.
+/// The diagnostic for a claim that is one item of a list, or every item of a list.
 pub(super) fn listed_claim_fault(what: &str, claim: &JsonPointer) -> Option<Diagnostic> {
     let is_listed = claim.is_list() || claim.items().next().is_some() || claim.foreign_wildcard().is_some();
     let message = format!("{what} takes the claim `{claim}`, which leads into a list");
@@ -346,7 +351,7 @@ pub(super) fn listed_claim_fault(what: &str, claim: &JsonPointer) -> Option<Diag
     is_listed.then(|| Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy(remedy))
 }
 
-/// A variable that has several values where the template makes one text.
+/// The diagnostic for a variable with several values in a template that makes a single text.
 fn list_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
     if naming.what == TemplateKind::Key || !variable.source.is_list() {
         return None;
@@ -357,7 +362,8 @@ fn list_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<D
     Some(Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy))
 }
 
-/// A filter that says what a comma means, where it does not: elsewhere a comma has one meaning.
+/// The diagnostic for a filter about commas that has no effect: only a parameter that may be repeated can contain
+/// several values between commas.
 fn comma_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
     let declaring: Vec<_> = variable.filters.iter().filter(|filter| filter.commas().is_some()).collect();
     let filter = match (&*declaring, &variable.source) {
@@ -370,7 +376,8 @@ fn comma_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<
     Some(Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy))
 }
 
-/// A list beside another one in a key. Values of one list belong together by their item.
+/// The diagnostic for a second list in one key. Values of one list belong together by their item; it is not known which
+/// items of two lists do.
 fn other_list_fault(
     naming: &TemplateContext,
     first: &TemplateVariable,
@@ -393,7 +400,7 @@ fn other_list_fault(
     Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy)
 }
 
-/// The name of a field, parameter or member that holds a secret.
+/// The name of the field, parameter or member, if it holds a secret.
 fn credential_name(source: &TemplateValueSource) -> Option<&str> {
     let (name, known) = match source {
         TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name) if is_credential(name) => {
@@ -407,7 +414,7 @@ fn credential_name(source: &TemplateValueSource) -> Option<&str> {
         | TemplateValueSource::Form(name)
         | TemplateValueSource::FormList(name) => (&**name, &CREDENTIALS[..]),
         TemplateValueSource::Body(pointer) => (pointer.last_json_member()?, &CREDENTIALS[..]),
-        // A claim is what an issuer says of a client, and no secret.
+        // A claim is a statement about the client, and no secret.
         TemplateValueSource::Path(_)
         | TemplateValueSource::Host
         | TemplateValueSource::ClientName

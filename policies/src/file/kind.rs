@@ -7,7 +7,7 @@ use super::{
 };
 use crate::diagnostics::{Diagnostic, DiagnosticCode, SourceSpan};
 
-/// Which process a file is for.
+/// The kind of process that a file configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyProcessKind {
     Gateway,
@@ -20,8 +20,8 @@ const GATEWAY: [&str; 4] = ["zookeeper", "routes", "upstreams", "listeners"];
 /// Fields that only the file of a guard has.
 const GUARD: [&str; 4] = ["store", "filter", "upstream", "listener"];
 
-/// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
-/// gateway's.
+/// The kind of process that a file is for. The file of a guard has a field that only guards have, and no field
+/// that only gateways have. Every other file counts as that of a gateway.
 pub(super) fn detect(root: &YamlNode) -> PolicyProcessKind {
     match (first_place(root, &GUARD), first_place(root, &GATEWAY)) {
         (Some(_), None) => PolicyProcessKind::Guard,
@@ -29,7 +29,8 @@ pub(super) fn detect(root: &YamlNode) -> PolicyProcessKind {
     }
 }
 
-/// False for a file of the other kind. All its fields would be unknown, so nothing else is reported.
+/// Reports a file of the other kind, and returns false for it. All its fields would be unknown, so nothing else
+/// is reported then.
 pub(super) fn reject_other_kind(root: &YamlNode, kind: PolicyProcessKind, faults: &Diagnostics) -> bool {
     let (own, others, message, remedy) = match kind {
         PolicyProcessKind::Gateway => (
@@ -45,7 +46,7 @@ pub(super) fn reject_other_kind(root: &YamlNode, kind: PolicyProcessKind, faults
             "start it with `fencegate run -c FILE`",
         ),
     };
-    // A file with fields of both kinds is a file with mistakes, and its fields are read.
+    // A file with fields of both kinds is read as one with mistakes.
     match (first_place(root, own), first_place(root, others)) {
         (None, Some(place)) => {
             faults.push(Diagnostic::new(DiagnosticCode::OtherFile, message).at(place).with_remedy(remedy));
@@ -55,7 +56,7 @@ pub(super) fn reject_other_kind(root: &YamlNode, kind: PolicyProcessKind, faults
     }
 }
 
-/// Where the first of `names` stands.
+/// The place of the first field whose name is among `names`.
 fn first_place(root: &YamlNode, names: &[&str]) -> Option<SourceSpan> {
     let YamlNodeValue::Mapping(fields) = &root.value else { return None };
     fields.iter().find(|(key, _)| names.contains(&&*key.text)).map(|(key, _)| key.place)

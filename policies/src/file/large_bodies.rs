@@ -1,5 +1,5 @@
-//! Reads what happens to bodies that are too large to be buffered in full, and how a body is read from which a key is
-//! taken.
+//! Reads how bodies are handled that are too large to be buffered in full, and how a body is parsed from which a key
+//! is taken.
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
@@ -11,7 +11,8 @@ use crate::{
 const BODY_TYPE: &str = "body_type";
 const EXACT_NUMBERS: &str = "exact_numbers";
 
-/// `keys`, with the former one, and `once` of the same fence, as far as they are known.
+/// Reads `large_bodies`. `keys`: the keys of the fence and the former key. `once`: the operation rule of the fence.
+/// Both are `None` if not known.
 pub(super) fn large_bodies(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
@@ -46,7 +47,8 @@ fn report_no_effect(fence: &mut MappingReader) {
     }
 }
 
-/// `keys`, with the former one, and `once` of the same fence, as far as they are known.
+/// Reads `body_type`. `keys`: the keys of the fence and the former key. `once`: the operation rule of the fence. Both
+/// are `None` if not known.
 pub(super) fn body_type(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
@@ -57,7 +59,8 @@ pub(super) fn body_type(
     written.unwrap_or_default()
 }
 
-/// `keys`, with the former one, and `once` of the same fence, as far as they are known.
+/// Reads `exact_numbers`. `keys`: the keys of the fence and the former key. `once`: the operation rule of the fence.
+/// Both are `None` if not known.
 pub(super) fn exact_numbers(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
@@ -68,7 +71,7 @@ pub(super) fn exact_numbers(
     written.unwrap_or_default()
 }
 
-/// Reports a fence that takes values from JSON and from a form: no body is both.
+/// Reports a fence that takes values from JSON and from a form, because no body is both.
 pub(super) fn check_one_format(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,

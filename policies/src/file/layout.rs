@@ -1,4 +1,5 @@
-//! Reads where the locks of a fence lie, and refuses fields that the locks of other programs do not have.
+//! Reads the layout and path of a fence's locks, and refuses fields that locks of other programs do not
+//! support.
 
 use super::{
     diagnostics::Diagnostics,
@@ -15,9 +16,9 @@ use crate::{
     plan::{ForeignLayout, LockLayout, LockModeRule, LockPlacement},
 };
 
-/// The part of the layout that is read before the keys.
+/// The fields of the layout that are read before the keys.
 pub(super) struct PartialLayout<'n> {
-    /// `None` where the word is not a layout.
+    /// The layout; `None` if the word in the file is not a layout.
     layout: Option<LockLayout>,
     path: Option<&'n YamlScalar>,
 }
@@ -36,7 +37,8 @@ impl<'n> PartialLayout<'n> {
         }
     }
 
-    /// Where the locks of the fence lie; `None` where a field is bad.
+    /// The placement of the fence's locks; `None` if a field is invalid. A set of keys is refused for a
+    /// foreign layout.
     pub(super) fn placement(
         &self,
         fence: &mut MappingReader,
@@ -54,7 +56,7 @@ impl<'n> PartialLayout<'n> {
         self.single_placement(fence, naming, keys)
     }
 
-    /// The same, of a field that names one key.
+    /// The placement of the lock of one key; `None` if a field is invalid.
     pub(super) fn single_placement(
         &self,
         fence: &mut MappingReader,
@@ -98,7 +100,7 @@ impl<'n> PartialLayout<'n> {
     }
 }
 
-/// The field by which a request may have several keys.
+/// The field by which a request may have several keys, if there is one.
 fn multi_key_field(fence: &mut MappingReader, keys: Option<&[KeyTemplate]>) -> Option<&'static str> {
     if fence.is_present("keys") {
         return Some("keys");
@@ -130,7 +132,7 @@ fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseL
     }
 }
 
-/// Refuses modes that the layout does not have.
+/// Reports a shared mode that the layout does not support.
 pub(super) fn check_shared_mode(
     fence: &mut MappingReader,
     layout: Option<ForeignLayout>,
@@ -155,7 +157,7 @@ pub(super) fn check_shared_mode(
     }
 }
 
-/// Refuses lock paths at which another component keeps nodes.
+/// Reports lock paths at which the gateways or ZooKeeper keep their own nodes.
 pub(super) fn check_reserved_paths<'r>(
     root: &str,
     fences: impl Iterator<Item = (&'r str, &'r LockPlacement, SourceSpan)>,

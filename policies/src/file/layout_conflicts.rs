@@ -1,4 +1,4 @@
-//! Finds the routes that would lock one key at two places, or make nodes of two layouts at one place.
+//! Finds routes that would lock the same key at two places, or make nodes of two layouts at the same path.
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence};
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
     plan::{FenceRule, LockPlacement},
 };
 
-/// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has its
-/// locks where other programs have theirs. Such fences are few.
+/// Compares each pair of fences of which at least one has a foreign layout; there are few such fences. `fences`: with
+/// the names of their routes, in the order of the file.
 pub(super) fn check_layout_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     let foreign = |placing: &LockPlacement| matches!(placing, LockPlacement::Foreign { .. });
     let is_foreign = |fenced: &ParsedFence| fenced.fence.locks().any(|(_, placing)| foreign(placing));
@@ -37,7 +37,7 @@ fn compare_fences(other: &str, above: &FenceRule, route: &str, fence: &FenceRule
         .find_map(|(_, one)| fence.locks().find_map(|(_, two)| compare_placements(other, one, route, two)))
 }
 
-/// Compares one lock of each fence.
+/// Compares one lock of one fence with one lock of the other.
 fn compare_placements(
     other: &str,
     above: &LockPlacement,
@@ -72,15 +72,15 @@ fn compare_placements(
     }
 }
 
-/// Some values make both templates give the same key.
+/// Whether some values give the same key by both templates.
 pub(super) fn may_give_same_key(one: &KeyTemplate, two: &KeyTemplate) -> bool {
     one.glob().relation_to(&two.glob()) == GlobRelation::Overlapping
 }
 
-/// Every key that both fences can give has one place. Values are distinguished by their place in the key, so only two
-/// templates of one shape can be compared.
+/// Whether every key that both fences can give has the same placement. Values are identified by their position in the
+/// key, so only templates of the same shape can be compared.
 ///
-/// For migrated locks one common lock is enough: every holder of it excludes every other.
+/// For migrated locks one common lock is enough, because its holders exclude each other.
 fn same_placement(one: &FenceRule, two: &FenceRule) -> bool {
     if one.former.is_some() || two.former.is_some() {
         let like = |(key, placing): (&KeyTemplate, &LockPlacement)| {

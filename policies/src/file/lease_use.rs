@@ -1,4 +1,4 @@
-//! Reads whether requests of a fence run under the lease of a client, and refuses that where they could not.
+//! Reads whether requests of a fence run under the lease of a client, and reports fences whose requests could not.
 
 use super::mapping::MappingReader;
 use crate::{
@@ -7,12 +7,12 @@ use crate::{
 };
 
 pub(super) fn parse_lease_use(fence: &mut MappingReader) -> RequestLeasePolicy {
-    // `never` is not written: it is what a fence without `lease` has.
+    // `never` is not a word of the field: a fence without `lease` has this value.
     fence.keyword("lease", &RequestLeasePolicy::WORDS[1..]).unwrap_or_default()
 }
 
-/// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named
-/// by its request, so a repeat is recognised under any lock.
+/// Reports a fence whose requests cannot run under a lease. `level`: the level of the upstream, if it is known.
+/// `once` may stand beside `lease`: an operation is named by its request, so a repeat is recognised under any lock.
 pub(super) fn check_lease_use(block: &mut MappingReader, fence: &FenceRule, level: Option<FencingLevel>) {
     if fence.lease == RequestLeasePolicy::Never {
         return;

@@ -1,5 +1,5 @@
-//! Compares the leases of a policy with its fenced routes: each route that uses a lease can get one, and no lease
-//! takes another lock for a key than a route does.
+//! Compares the leases of a policy with its fenced routes: each route that uses leases must be able to get one, and
+//! a lease must not take another lock for a key than a route does.
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
 use crate::{
@@ -43,7 +43,7 @@ fn report_no_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
     faults.push(Diagnostic::new(code, message).at(fenced.leased).with_remedy(remedy));
 }
 
-/// Reports a route that requires a lease of keys that no principal may hold.
+/// Reports a route that requires a lease although no principal may hold its keys.
 fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeaseGrantSettings, faults: &Diagnostics) {
     if fenced.fence.lease != RequestLeasePolicy::Required {
         return;
@@ -58,8 +58,8 @@ fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeaseGrantSet
     }
 }
 
-/// Reports a principal that may hold keys that a route locks elsewhere. A lease takes the native lock of its key and
-/// waits for no delay.
+/// Reports a principal that may hold keys which a route locks in a foreign layout or with a delay, because a lease
+/// takes the native lock of its key and waits for no delay.
 fn report_other_lock(
     (name, fenced, level): &LeasableRoute,
     leases: &LeaseGrantSettings,

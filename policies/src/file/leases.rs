@@ -1,4 +1,4 @@
-//! Reads the leases that clients may hold: how long, how many, and which principals.
+//! Reads the leases that clients may hold: for how long, how many, and by which principals.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum ParsedLeases {
     Absent,
-    /// The file has `leases` with a mistake, which a fault has reported.
+    /// The file has `leases` with a mistake that has been reported.
     Invalid,
     Leases(LeaseGrantSettings),
 }
@@ -26,9 +26,9 @@ impl ParsedLeases {
     }
 }
 
-/// `listener` is where clients connect, if that is known.
+/// Reads `leases`. `listener`: the listener to which clients connect, if it could be read.
 pub(super) fn leases(file: &mut MappingReader, listener: Option<&ListenerSettings>) -> ParsedLeases {
-    // For a section that is absent, no fault about its parts is reported.
+    // If the section is absent, no mistake in its parts must be reported.
     if !file.is_present("leases") {
         return ParsedLeases::Absent;
     }
@@ -55,7 +55,7 @@ pub(super) fn leases(file: &mut MappingReader, listener: Option<&ListenerSetting
     read.flatten().map_or(ParsedLeases::Invalid, ParsedLeases::Leases)
 }
 
-/// The bounds for the time to live of a lease.
+/// The bounds and the default for the time to live of a lease.
 struct LeaseTtlBounds {
     min: Duration,
     usual: Duration,
@@ -73,13 +73,14 @@ impl LeaseTtlBounds {
             check_order(block, "min_ttl", min, "default_ttl", usual, consequence);
             check_order(block, "default_ttl", usual, "max_ttl", max, consequence);
         }
-        // For bad bounds a fault was reported already.
+        // If the bounds are in the wrong order, this was reported above; the value only has to be some
+        // duration.
         let within = |ttl: Duration| ttl.min(max).max(min);
         Self { min, usual: usual.unwrap_or_else(|| within(LeaseGrantSettings::TTL)), max }
     }
 }
 
-/// Reports two durations that are in the wrong order, at one that the file writes.
+/// Reports two durations in the wrong order, at the one that the file sets.
 fn check_order(
     block: &mut MappingReader,
     less: &'static str,

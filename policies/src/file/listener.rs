@@ -1,4 +1,4 @@
-//! Reads the public listener, its limits and time limits.
+//! Reads the public listener, with its limits and timeouts.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::{
     trusted_proxies::{self, TrustedProxies},
 };
 
-/// A listener as it was read.
+/// A listener, with the places of the fields that later checks report.
 pub(super) struct ParsedListener {
     pub(super) listener: ListenerSettings,
-    /// The place of `limits.buffered`.
+    /// The place of `limits.buffered`, which may be that of `limits`.
     memory: SourceSpan,
-    /// The place of `timeouts.drain`, where it is written.
+    /// The place of `timeouts.drain`; `None` if the field is absent.
     drain: Option<SourceSpan>,
 }
 
-/// The one entry of `listeners`.
+/// Reads the only entry of `listeners`.
 pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
     policy.require("listeners", "listeners: {public: {address: 0.0.0.0:8080}}");
     let faults = policy.faults();
@@ -41,7 +41,7 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
         })?
     });
     let first = listeners.next().flatten();
-    // Read the other listeners as well, so that one report has all mistakes.
+    // The other listeners are read as well, so that one run reports all mistakes.
     let more = listeners.count();
     if more > 0 || entries.is_empty() && policy.is_mapping("listeners") {
         let message = format!("there are {} listeners, where one is needed", entries.len());
@@ -59,8 +59,8 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
     first
 }
 
-/// The one listener of a process that needs no name for it. The clients of a guard are gateways, which forward
-/// requests of their own clients.
+/// Reads the listener of a guard, which needs no name. Its clients are gateways that forward requests of their own
+/// clients, so all peers are trusted by default.
 pub(super) fn single_listener(file: &mut MappingReader, name: &str) -> Option<ParsedListener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
@@ -98,7 +98,7 @@ fn parse_listener(
         proxy_protocol,
         trusted,
         hosts,
-        // Browsers are clients of gateways alone.
+        // Only the listener of a gateway has `cors`, because browsers do not connect to guards.
         cors: None,
         limits: limits?,
         timeouts: timeouts?,
@@ -150,7 +150,7 @@ fn protocols(block: &mut MappingReader) -> ListenerProtocols {
         let fault = Diagnostic::new(DiagnosticCode::MissingField, "the list of protocols is empty");
         block.report("protocols", fault.with_remedy("write `[http1, http2]`, or leave it out"));
     }
-    // An empty list has its fault, so the value here never becomes part of a plan.
+    // An empty list was reported as a mistake, so the value returned here is never used.
     spoken
         .into_iter()
         .reduce(|one, other| if one == other { one } else { ListenerProtocols::Both })
@@ -181,8 +181,8 @@ fn limits(block: &mut MappingReader) -> ListenerLimits {
 }
 
 impl ParsedListener {
-    /// For processes that buffer bodies in full. A body within `max_body` that never fits into the memory would be
-    /// refused for ever.
+    /// Reports a memory limit that is too small for a body of `max_body`, which would then always be refused. Only for
+    /// processes that buffer bodies in full.
     pub(super) fn check_room(&self, faults: &Diagnostics) {
         let ListenerLimits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
         let largest = buffer_limits::max_body(buffered);
@@ -199,8 +199,8 @@ impl ParsedListener {
         }
     }
 
-    /// Warns if a process that stops does not wait for its fenced requests as long as they may take. `upstreams`: those
-    /// with fenced requests, and the place of each one's response timeout.
+    /// Warns if a stopping process does not wait as long as its fenced requests may take. `upstreams`: the upstreams
+    /// with fenced requests, each with the place of its response timeout.
     pub(super) fn warn_short_drain<'u>(
         &self,
         upstreams: impl Iterator<Item = (&'u Upstream, SourceSpan)>,
@@ -237,13 +237,13 @@ fn timeouts(block: &mut MappingReader) -> ListenerTimeouts {
         tls_handshake: limit("tls_handshake", 5),
         detect: limit("detect", 5),
         request_headers: limit("request_headers", 10),
-        // Longer than balancers keep a connection (nginx and AWS: 60 s), and gateways one to a guard (30 s). Otherwise one
-        // of them may send on a connection that is closed in the same moment.
+        // Longer than balancers keep an idle connection (nginx and AWS: 60 s), and longer than gateways keep one to a
+        // guard (30 s). Otherwise one of them may send on a connection that is being closed.
         idle: limit("idle", 75),
         request_body: limit("request_body", 10),
         response_write: limit("response_write", 30),
-        // `drain: 0s` is allowed: the process then stops at once.
-        // By default as long as the longest default of a `response_timeout`.
+        // `drain: 0s` is allowed; the process then stops at once. The default is the longest default of a
+        // `response_timeout`.
         drain: block.value("drain", scalar::duration).unwrap_or(Duration::from_secs(45)),
     }
 }

@@ -1,4 +1,4 @@
-//! Finds two listeners of one file with the same address.
+//! Finds two listeners of one process with the same address.
 
 use std::net::SocketAddr;
 
@@ -10,24 +10,24 @@ use crate::{
 
 /// One listener of the process.
 pub(super) struct ConfiguredListener {
-    /// Its name in messages.
+    /// The name of the listener in messages.
     pub(super) what: String,
-    /// Its field in the file.
+    /// The field of the listener in the file.
     pub(super) field: &'static str,
     pub(super) address: SocketAddr,
     pub(super) at: ListenerAddressOrigin,
 }
 
-/// Where a fault of a listener's address is shown.
+/// The place at which a mistake in a listener's address is reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ListenerAddressOrigin {
     Written(SourceSpan),
-    /// The file does not write the address: it is the default.
+    /// The file does not set the address, so it is the default.
     Default,
 }
 
 impl ConfiguredListener {
-    /// The public listener, named by its field. `None` for a unix socket, which has no port to share.
+    /// The public listener, named by its field. `None` for a Unix socket, which has no port.
     pub(super) fn public_listener(
         file: &mut MappingReader,
         field: &'static str,
@@ -42,7 +42,8 @@ impl ConfiguredListener {
         })
     }
 
-    /// Both listeners cannot be open at once. With port 0 the kernel chooses a free port, so it never overlaps.
+    /// Whether the two listeners cannot be open at the same time. With port 0 the kernel chooses a free port,
+    /// so such a listener never overlaps.
     fn overlaps(&self, other: &Self) -> bool {
         let one = self.address;
         let other = other.address;
@@ -51,10 +52,11 @@ impl ConfiguredListener {
     }
 }
 
-/// `listeners` in the order of their rank: of two with one address, the later one has to move.
+/// Reports listeners with the same address. `listeners`: in the order of precedence; the later one of two has
+/// to change.
 pub(super) fn report_clashes(listeners: &[ConfiguredListener], faults: &Diagnostics) {
     for (index, late) in listeners.iter().enumerate() {
-        // One clash is enough to report.
+        // One report for each listener is enough.
         if let Some(early) = listeners[..index].iter().find(|early| late.overlaps(early)) {
             faults.push(clash_diagnostic(early, late));
         }

@@ -1,4 +1,4 @@
-//! Reads how many keys a request may have, and what becomes of one whose list is empty.
+//! Reads the most keys of one request, and what happens to a request with an empty list.
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
@@ -28,7 +28,7 @@ pub(super) fn parse_empty(fence: &mut MappingReader) -> EmptyListPolicy {
     fence.keyword(EMPTY, EmptyListPolicy::WORDS).unwrap_or_default()
 }
 
-/// The parts of a fence that lists can contradict.
+/// The fields of a fence that can contradict a list.
 pub(super) struct ListCheckContext<'f> {
     pub(super) keys: Option<&'f [KeyTemplate]>,
     pub(super) former: Option<&'f FormerLock>,
@@ -38,7 +38,8 @@ pub(super) struct ListCheckContext<'f> {
     pub(super) lease: RequestLeasePolicy,
 }
 
-/// Reports fields without effect, and sets that could be larger than any.
+/// Reports `max_keys` and `empty` without effect, and sets that could have more keys than any request may
+/// have.
 pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListCheckContext) {
     let Some(keys) = beside.keys else { return };
     let former = beside.former.map(|former| &former.key);
@@ -67,7 +68,8 @@ pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListCheckContext) 
     }
 }
 
-/// A request of which all lists are empty has no lock, so it has no token, is no operation and shows no lease.
+/// Reports `empty: pass` on a fence that needs a key for each request. A request with only empty lists takes
+/// no lock, so it has no token, is no operation and runs under no lease.
 fn check_empty_pass(fence: &mut MappingReader, beside: &ListCheckContext) {
     let (reason, remedy) = if beside.level == Some(FencingLevel::Guard) {
         (

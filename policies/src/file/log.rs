@@ -54,8 +54,8 @@ fn traces(block: &mut MappingReader) -> Option<TraceExportSettings> {
     block.read_inner("traces", read).flatten()
 }
 
-/// The `host:port` of a collector. Spans may name customers, so plain text to it should not cross a network: a
-/// collector beside the gateway uses TLS to others.
+/// Reads the `host:port` of a collector of traces, with plain HTTP. Spans may contain names of customers, so
+/// the collector should run beside the gateway and use TLS to others.
 fn collector(text: &str) -> Result<String, Diagnostic> {
     let remedy = "write `http://host:port`, such as `http://127.0.0.1:4318`; a collector beside the gateway speaks \
                   TLS to others";

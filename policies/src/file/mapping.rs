@@ -1,5 +1,4 @@
-//! Reads the fields of one mapping. Each field that the reader reads exists; a field that it never reads is reported
-//! as unknown.
+//! Reads the fields of one mapping. A field that is never read is reported as unknown.
 
 use std::any::type_name_of_val;
 
@@ -11,11 +10,11 @@ use super::{
 };
 use crate::diagnostics::{Diagnostic, DiagnosticCode, SourceSpan};
 
-/// One mapping of the file while it is read.
+/// One mapping of the file, while it is read.
 pub(super) struct MappingReader<'n> {
-    /// For messages: `the policy`, or the name of the mapping in backquotes.
+    /// The name in messages: `the policy`, or the name of the mapping in backquotes.
     what: String,
-    /// Where a missing field is reported.
+    /// The place at which a missing field is reported.
     place: SourceSpan,
     entries: &'n [(YamlMappingKey, YamlNode)],
     asked: Vec<&'static str>,
@@ -23,10 +22,10 @@ pub(super) struct MappingReader<'n> {
 }
 
 impl<'n> MappingReader<'n> {
-    /// Reads one mapping; an absent one reads like an empty one. `None` where another value stands in its place.
+    /// Reads one mapping. An absent mapping is read as an empty one. `None` if the value is no mapping.
     ///
-    /// `read` reads every field that exists, also after a mistake. A field that it has not read is reported as
-    /// unknown, and the report lists the fields that it has read.
+    /// `read` must read every field that the mapping can have, also after a mistake. Every other field is reported as
+    /// unknown, with a list of the fields that `read` has read.
     pub(super) fn read<T>(
         node: Option<&'n YamlNode>,
         what: impl Into<String>,
@@ -54,7 +53,7 @@ impl<'n> MappingReader<'n> {
         Some(value)
     }
 
-    /// The fields that `read` would read in a mapping.
+    /// The names of the fields that `read` reads.
     fn fields<T>(
         place: SourceSpan,
         faults: &'n Diagnostics,
@@ -63,12 +62,13 @@ impl<'n> MappingReader<'n> {
         let known = faults.len();
         let mut block = Self { what: String::new(), place, entries: &[], asked: Vec::new(), faults };
         read(&mut block);
-        // The empty mapping lacks required fields. That is not the mistake of the file.
+        // The mapping is empty, so `read` has reported missing fields. These reports are removed, because they are no
+        // mistakes of the file.
         faults.truncate(known);
         block.asked
     }
 
-    /// A mapping within this one; an absent one reads like an empty one.
+    /// Reads a mapping within this one. An absent mapping is read as an empty one.
     pub(super) fn read_inner<T>(
         &mut self,
         name: &'static str,
@@ -80,7 +80,7 @@ impl<'n> MappingReader<'n> {
         Self::read(node, format!("`{name}`"), place, self.faults, read)
     }
 
-    /// The names and values of a mapping whose names are the user's own.
+    /// The entries of a mapping whose names the user chooses.
     pub(super) fn entries(&mut self, name: &'static str) -> &'n [(YamlMappingKey, YamlNode)] {
         field_recorder::how(name, || FieldValueKind::Entries);
         match self.find(name).map(|node| &node.value) {
@@ -95,8 +95,7 @@ impl<'n> MappingReader<'n> {
         }
     }
 
-    /// A mapping from names that the user chooses to single values, each of them parsed; `None` where one of them is
-    /// bad.
+    /// Reads a mapping from names that the user chooses to single values. `None` if one of them is invalid.
     pub(super) fn text_entries<T>(
         &mut self,
         name: &'static str,
@@ -114,8 +113,8 @@ impl<'n> MappingReader<'n> {
         self.parse_entries(name, one, suggest_mapping)
     }
 
-    /// A mapping from names that the user chooses, each entry read by `read`, which gives `None` for a bad one; `None` where one is
-    /// bad. `suggest` tells what stands in the place of another value.
+    /// Reads a mapping from names that the user chooses. `read` reads one entry, and returns `None` if it is invalid;
+    /// then the result is `None`. `suggest`: the diagnostic for a value that is no mapping.
     fn parse_entries<T>(
         &mut self,
         name: &'static str,
@@ -136,8 +135,7 @@ impl<'n> MappingReader<'n> {
         }
     }
 
-    /// A mapping from names that the user chooses to single values or lists of them, each parsed as a whole; `None`
-    /// where one of them is bad.
+    /// Reads a mapping from names that the user chooses to single values or lists. `None` if one of them is invalid.
     pub(super) fn value_lists<T>(
         &mut self,
         name: &'static str,
@@ -162,7 +160,7 @@ impl<'n> MappingReader<'n> {
         self.parse_entries(name, one, suggest_value_lists)
     }
 
-    /// `None` where the field is absent, or no list.
+    /// The items of a list; `None` if the field is absent or no list.
     pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [YamlNode]> {
         field_recorder::how(name, || FieldValueKind::List);
         self.items(name)
@@ -180,7 +178,7 @@ impl<'n> MappingReader<'n> {
         }
     }
 
-    /// A list of single values, each of them parsed; `None` where it is absent or one of them is bad.
+    /// Reads a list of single values. `None` if the list is absent or one of its values is invalid.
     pub(super) fn values<T>(
         &mut self,
         name: &'static str,
@@ -206,7 +204,7 @@ impl<'n> MappingReader<'n> {
                 |fault| self.faults.push(shape_hints::with_braces_remedy(written, fault).at(node.place));
             parsed.map_err(bad).ok()
         };
-        // Read all items before the first bad one ends the loop, so that each mistake is reported.
+        // All items are read before an invalid one is returned as `None`, so that each mistake is reported.
         let values: Vec<Option<T>> = items.iter().map(one).collect();
         values.into_iter().collect()
     }
@@ -229,7 +227,7 @@ impl<'n> MappingReader<'n> {
         }
     }
 
-    /// A single value, parsed; `None` where it is absent or bad.
+    /// Reads a single value. `None` if it is absent or invalid.
     pub(super) fn value<T>(
         &mut self,
         name: &'static str,
@@ -254,7 +252,7 @@ impl<'n> MappingReader<'n> {
         }
     }
 
-    /// One of a few words.
+    /// Reads a value that is one of `words`.
     pub(super) fn keyword<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
         field_recorder::how(name, || {
             FieldValueKind::Word(words.iter().map(|(word, _)| (*word).to_owned()).collect())
@@ -268,7 +266,7 @@ impl<'n> MappingReader<'n> {
         })
     }
 
-    /// Reports a required field that is absent. `example` is what the user could write.
+    /// Reports a required field that is absent. `example`: a line that the user could write.
     pub(super) fn require(&mut self, name: &'static str, example: &str) {
         field_recorder::required(name);
         if self.find(name).is_none() {
@@ -286,7 +284,7 @@ impl<'n> MappingReader<'n> {
         self.find(name).is_some()
     }
 
-    /// The place of the field's value; where the field is absent, the place of the mapping.
+    /// The place of the field's value, or of the mapping if the field is absent.
     pub(super) fn place_of(&mut self, name: &'static str) -> SourceSpan {
         self.find(name).map_or(self.place, |node| node.place)
     }
@@ -297,7 +295,7 @@ impl<'n> MappingReader<'n> {
         self.faults.push(fault.at(place));
     }
 
-    /// Reports a mistake in a value that does not stand in this mapping itself.
+    /// Reports a mistake at a place outside of this mapping.
     pub(super) fn report_at(&self, place: SourceSpan, fault: Diagnostic) {
         self.faults.push(fault.at(place));
     }

@@ -1,5 +1,5 @@
-//! Reads whether a service may call back under the lock that it holds, and refuses that where the call could not be
-//! verified.
+//! Reads whether a service may call back under the lock that it holds, and reports fences for which the call could
+//! not be verified.
 
 use super::mapping::MappingReader;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     plan::NestedRequestPolicy,
 };
 
-/// `signs`: the file has a key to sign tickets with.
+/// Reads `nested`. `signs`: the file has a key that signs tickets.
 pub(super) fn parse_nested_policy(block: &mut MappingReader, signs: bool) -> Option<NestedRequestPolicy> {
     let written = block.keyword("nested", NestedRequestPolicy::WORDS);
     if written == Some(NestedRequestPolicy::Allow) && !signs {

@@ -14,15 +14,15 @@ use crate::{
     },
 };
 
-/// Other settings that matter for `once`.
+/// The other settings of a fence that can contradict `once`.
 pub(super) struct IdempotencyParseContext {
-    /// `None` where the upstream is not known.
+    /// The level of the upstream; `None` if the upstream is not known.
     pub(super) level: Option<FencingLevel>,
     pub(super) mode: LockModeRule,
     pub(super) enforce: Enforcement,
 }
 
-/// `Some(None)` where the fence has no `once`, `None` where it is bad.
+/// Reads `once`: `Some(None)` if the fence has no `once`, `None` if it is invalid.
 pub(super) fn once(
     fence: &mut MappingReader,
     naming: &TemplateContext,
@@ -74,7 +74,7 @@ fn parse_once_rule(
     })
 }
 
-/// All other statuses have a fixed meaning.
+/// Reads a status that the policy may declare final. All other statuses have a fixed meaning.
 pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
     let remedy =
         "there are 401, 403, 408, 421, 425, 429 and those from 500 to 599; all others always are an end";
@@ -85,7 +85,7 @@ pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
     }
 }
 
-/// `whose`: the route has `principal`.
+/// Reads the quotas of operations. `whose`: `once` has a `principal`.
 fn parse_operation_quota(
     block: &mut MappingReader,
     store: Option<IdempotencyStore>,
@@ -120,8 +120,8 @@ fn template(block: &mut MappingReader, field: &'static str, naming: &TemplateCon
     key::template(block.scalar(field)?, naming, faults)
 }
 
-/// The store that the level of the upstream allows. A guard stores the operations that it admits. For upstreams
-/// without a guard, ZooKeeper stores them.
+/// The store that fits the level of the upstream: a guard stores the operations that it admits, and ZooKeeper stores
+/// those of upstreams without a guard. Another one is reported.
 fn resolve_store(
     block: &mut MappingReader,
     store: Option<IdempotencyStore>,
@@ -146,7 +146,8 @@ fn resolve_store(
     None
 }
 
-/// A client that chooses its principal can use the names of another one first, and learns what became of its operations.
+/// Warns if clients choose their own principal although an identity is verified. Such a client can use the operation
+/// names of another client, and learn the outcomes of its operations.
 fn warn_chosen_principal(
     block: &mut MappingReader,
     principal: Option<&KeyTemplate>,

@@ -1,9 +1,9 @@
-//! Reads fields of which exactly one has to be there.
+//! Reads fields of which exactly one has to be present.
 
 use super::{field_recorder, mapping::MappingReader};
 use crate::diagnostics::{Diagnostic, DiagnosticCode};
 
-/// The first of `names` that is present. Reports a fault where none is present, or more than one. `example` is what
+/// The first of `names` that is present. Reports a mistake unless exactly one is present. `example`: a line that
 /// the user could write.
 pub(super) fn exactly_one(
     block: &mut MappingReader,
@@ -17,7 +17,7 @@ pub(super) fn exactly_one(
     match *present {
         [] => {
             let message = format!("{} has none of {}", block.mapping_name(), listed(names).join(", "));
-            // For a field that is absent the fault is shown at the mapping.
+            // The mistake is shown at the mapping, which is the place of an absent field.
             block.report(
                 names[0],
                 Diagnostic::new(DiagnosticCode::MissingField, message).with_remedy(example),

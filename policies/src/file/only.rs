@@ -1,5 +1,5 @@
-//! Reads how many items a list may have of which keys are made. Each item has to be in a key: a service would work on
-//! any other without a lock.
+//! Reads `only`: the most items of a list from which keys are made. Each item has to be in a key, because the service
+//! would process any other item without a lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,15 +14,15 @@ use crate::{
 
 const FIELD: &str = "only";
 
-/// A list and the named parts of each of its items: the names before the number, and those after it.
+/// A list, and the place of a value in each of its items: the names before the index, and those after it.
 type ListLocation<'t> = (&'t [PointerStep], &'t [PointerStep]);
 
 pub(super) fn parse_max_list_items(fence: &mut MappingReader) -> Option<usize> {
     fence.value(FIELD, scalar::limit)
 }
 
-/// A variable that names some items of a list, where the file does not limit the list. `what` is the name of the
-/// template in messages.
+/// The diagnostic for a variable that names single items of a list whose length is not limited. `what`: the name of
+/// the template in messages.
 pub(super) fn partial_list_fault(
     what: impl Display,
     variable: &TemplateVariable,
@@ -54,13 +54,14 @@ pub(super) fn partial_list_fault(
     Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy))
 }
 
-/// True for `sku[]` and `sku[0]`, and false for `order[id]`.
+/// Whether a parameter name is that of a list item: true for `sku[]` and `sku[0]`, false for `order[id]`.
 fn is_item(parameter: &str) -> bool {
     let member = |part: &str| part.trim_end_matches(']').bytes().all(|byte| byte.is_ascii_digit());
     parameter.split('[').skip(1).any(member)
 }
 
-/// Reports items that are not named. Each of `groups` has the keys of one lock, or the template of a name.
+/// Reports items of a list that no template names. Each of `groups`: the keys of one lock, or the template of one
+/// name.
 pub(super) fn check_unnamed_items(fence: &mut MappingReader, only: Option<usize>, groups: &[&[KeyTemplate]]) {
     let Some(only) = only else { return };
     let mut lists = 0;

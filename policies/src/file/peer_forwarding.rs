@@ -1,5 +1,5 @@
-//! Reads `forward`: whether a request goes to the gateway that holds its key. Refuses it where no gateway ever keeps
-//! the key.
+//! Reads `forward`: whether a request is sent to the gateway that holds its key. Reports it for fences whose keys no
+//! gateway keeps.
 
 use super::mapping::MappingReader;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     plan::{Enforcement, FenceRule, LockModeRule, LockPlacement, LockReusePolicy, PeerForwardPolicy},
 };
 
-/// The `forward` of `block` itself. `reached`: the file has a peer listener.
+/// Reads the `forward` of `block` alone, without defaults. `reached`: the file has a peer listener.
 pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<PeerForwardPolicy> {
     let written = block.keyword("forward", PeerForwardPolicy::WORDS);
     if written == Some(PeerForwardPolicy::Holder) && !reached {
@@ -19,8 +19,8 @@ pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<
     written
 }
 
-/// The `forward` that is in force for a fence. Where no gateway keeps the key, there is no gateway to send a request
-/// to. A value in `defaults` counts for the fences that can have it.
+/// The `forward` that applies to a fence. If no gateway keeps the key between requests, no request is forwarded. A
+/// value in `defaults` is then ignored, and one on the fence itself is reported.
 pub(super) fn resolve_forward(
     fence: &mut MappingReader,
     terms: Option<PeerForwardPolicy>,
@@ -42,7 +42,7 @@ pub(super) fn resolve_forward(
     }
 }
 
-/// Why no request of a fence is ever sent to another gateway, and the remedy.
+/// The reason for which no request of a fence can be forwarded, and the remedy.
 fn no_forward_reason(fence: &FenceRule) -> Option<(&'static str, &'static str)> {
     if fence.set {
         return Some(("on a set of keys", "leave it out: no gateway keeps a set after its request"));

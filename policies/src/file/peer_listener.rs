@@ -1,4 +1,4 @@
-//! Reads the address at which other gateways reach this one.
+//! Reads the listener for other gateways.
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use crate::{
     plan::{CertificateFiles, PeerListenerSettings, PeerTls},
 };
 
-/// The parts of `peer` that could be read.
+/// The peer listener, as far as it could be read.
 #[derive(Default)]
 pub(super) struct ParsedPeerListener {
-    /// `None` where the file has no `peer`, or where a fault has been reported.
+    /// The listener; `None` if the file has no `peer`, or if a mistake in it has been reported.
     pub(super) peer: Option<PeerListenerSettings>,
     address: Option<(SocketAddr, SourceSpan)>,
-    /// The place of the address, where requests of other gateways cross the network as plain text.
+    /// The place of the address, if the listener speaks plain text on the network.
     plain: Option<SourceSpan>,
 }
 
@@ -35,7 +35,7 @@ impl ParsedPeerListener {
         })
     }
 
-    /// Something reads the name of a client, which another gateway may have sent along.
+    /// Warns if another gateway sends the name of a client as plain text. Called if some route reads such names.
     pub(super) fn warn_plain_client_names(&self, faults: &Diagnostics) {
         let Some(place) = self.plain else { return };
         let message = "with the pass that crosses the network here as plain text, anybody sends requests in the name of any client";
@@ -45,7 +45,7 @@ impl ParsedPeerListener {
 }
 
 pub(super) fn peer(file: &mut MappingReader) -> ParsedPeerListener {
-    // For a section that is absent, no fault about its parts is reported.
+    // If the section is absent, no mistake in its parts must be reported.
     let written = file.is_present("peer");
     written.then(|| file.read_inner("peer", parse_peer_listener)).flatten().unwrap_or_default()
 }
@@ -69,7 +69,7 @@ fn parse_peer_listener(block: &mut MappingReader) -> ParsedPeerListener {
     }
 }
 
-/// The address to which other gateways connect: a name or an address, and a port.
+/// Reads the address to which other gateways connect: a host name or an IP address, and a port.
 fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
     let bad = |remedy: String| {
         let message = format!("`{text}` is not a host and a port, which other gateways could connect to");
@@ -89,7 +89,7 @@ fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
     }
 }
 
-/// The written `advertise`, or `address` where other gateways can use that as it is.
+/// The address for other gateways: `advertise`, or `address` if other gateways can connect to it.
 fn advertised_address(
     block: &mut MappingReader,
     address: Option<SocketAddr>,
@@ -116,7 +116,7 @@ fn advertised_address(
     None
 }
 
-/// Reports an address that leads other gateways to themselves, or nowhere.
+/// Reports an advertised address that leads other gateways to themselves, or nowhere.
 fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, written: &CanonicalHost) {
     let ip = written.ip();
     let nowhere = ip.is_some_and(|ip| ip.is_unspecified());
@@ -141,8 +141,8 @@ fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, written: &Ca
     block.report("advertise", fault.with_remedy(remedy));
 }
 
-/// Reports a plain-text listener on the network: forwarded requests carry their bodies, and the peer secret that
-/// admits them.
+/// Warns of a plain-text listener on the network: forwarded requests contain bodies, and the secret that admits
+/// peers.
 fn warn_plain_text(block: &mut MappingReader) {
     let message =
         "requests from other gateways, and the pass that lets them in, cross the network as plain text";
@@ -150,7 +150,7 @@ fn warn_plain_text(block: &mut MappingReader) {
     block.report("address", Diagnostic::new(DiagnosticCode::PlainPeer, message).with_remedy(remedy));
 }
 
-/// `None` where a fault has been reported.
+/// Reads `tls`: `Some(None)` if it is absent, `None` if it is invalid, which has been reported.
 fn tls(peer: &mut MappingReader) -> Option<Option<PeerTls>> {
     if !peer.is_present("tls") {
         return Some(None);

@@ -1,5 +1,5 @@
-//! Finds routes that differ in how many requests hold one key at once, and keys that look like the permit of another
-//! key.
+//! Finds routes that let different numbers of requests hold the same key, and keys that look like the permit of
+//! another key.
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence, layout_conflicts::may_give_same_key};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     plan::{FenceRule, LockPlacement},
 };
 
-/// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has
-/// permits. Such fences are few.
+/// Compares each pair of fences of which at least one has permits; there are few such fences. `fences`: with the
+/// names of their routes, in the order of the file.
 pub(super) fn check_permit_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     let has = |fenced: &ParsedFence| fenced.fence.permits().is_some();
     if !fences.iter().any(|(_, fenced)| has(fenced)) {
@@ -25,7 +25,7 @@ pub(super) fn check_permit_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], 
 }
 
 fn compare_fences(other: &str, above: &FenceRule, route: &str, fence: &FenceRule) -> Option<Diagnostic> {
-    // For locks of other programs the different place was reported already.
+    // Fences with a foreign layout are skipped: their different placement was reported already.
     let foreign =
         |fence: &FenceRule| fence.locks().any(|(_, lock)| matches!(lock, LockPlacement::Foreign { .. }));
     let share = above.templates().any(|one| fence.templates().any(|two| may_give_same_key(one, two)));
@@ -51,7 +51,8 @@ fn permits_text(fence: &FenceRule) -> String {
     fence.permits().map_or_else(|| "1".to_owned(), |permits| permits.to_string())
 }
 
-/// The key could have the same text as a permit, and both would share one watermark.
+/// Whether a key of one fence could have the same text as a permit of the other. Both would then share one
+/// watermark.
 fn may_equal_permit(key: &FenceRule, of: &FenceRule) -> bool {
     of.permits().is_some()
         && of.templates().any(|of| {

@@ -1,4 +1,4 @@
-//! Reads the principals that may hold leases: how each is recognised, and which keys it may hold.
+//! Reads the principals that may hold leases: the credential of each, and the keys that it may hold.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,22 +14,22 @@ use crate::{
     },
 };
 
-/// A principal that could be read.
+/// A principal, with the place of its credential.
 pub(super) struct ParsedPrincipal {
     pub(super) principal: LeasePrincipal,
-    /// The place of the field by which the principal is recognised.
+    /// The place of the field with the credential.
     shown: SourceSpan,
 }
 
-/// The credentials and names of the principals above this one.
+/// The names and credentials of the principals that were read before.
 #[derive(Default)]
 struct DuplicatePrincipalCheck {
     names: HashSet<String>,
-    /// The credential of each principal, and its name.
+    /// For each credential, the name of its principal.
     shown: HashMap<PrincipalCredential, String>,
 }
 
-/// At least one; `None` where a fault has been reported.
+/// Reads the principals. The list is not empty; `None` if a mistake has been reported.
 pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincipal>> {
     leases.require(
         "principals",
@@ -50,7 +50,7 @@ pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincip
             principal(block, &mut taken)
         })?
     };
-    // All of them are read before the first bad one ends it.
+    // All principals are read before an invalid one is returned as `None`, so that each mistake is reported.
     let principals: Vec<Option<ParsedPrincipal>> = nodes.iter().map(read).collect();
     principals.into_iter().collect()
 }
@@ -112,7 +112,7 @@ fn check_duplicate(
 ) {
     let compared = match shows {
         PrincipalCredential::Bearer(file) => PrincipalCredential::Bearer(file.clone()),
-        // Names of hosts are compared without regard to case.
+        // Names in certificates may be DNS names, which are equal in upper and lower case.
         PrincipalCredential::Certificate(name) => {
             PrincipalCredential::Certificate(name.to_ascii_lowercase().into())
         }
@@ -129,7 +129,7 @@ fn check_duplicate(
 
 fn keys(block: &mut MappingReader, name: Option<&str>, operator: bool) -> Option<Vec<KeyPattern>> {
     block.require("keys", "keys: [\"job/*\"]");
-    // Where its name is bad, its patterns are checked all the same.
+    // If the name of the principal is invalid, its patterns are checked with a placeholder.
     let principal: Arc<str> = name.unwrap_or("principal").into();
     let keys = block.values("keys", |text| pattern(text, &principal))?;
     if keys.is_empty() && !operator {
@@ -164,7 +164,7 @@ fn pattern(text: &str, principal: &str) -> Result<KeyPattern, Diagnostic> {
     })
 }
 
-/// A common name, or an alternative name of any kind.
+/// Reads a name in a certificate: a common name, or an alternative name of any kind.
 fn certificate_name(text: &str) -> Result<String, Diagnostic> {
     let good = (1..=255).contains(&text.len()) && text.trim() == text && !text.contains(char::is_control);
     if good && !text.contains('*') {
@@ -176,7 +176,7 @@ fn certificate_name(text: &str) -> Result<String, Diagnostic> {
         ))
 }
 
-/// The credential of a principal has to reach the gateway, and should reach no other party.
+/// Reports credentials that cannot reach the gateway, or that cross the network as plain text.
 pub(super) fn check_credentials(
     leases: &mut MappingReader,
     principals: &[ParsedPrincipal],
@@ -201,7 +201,7 @@ pub(super) fn check_credentials(
             );
         }
     }
-    // A trusted proxy may speak TLS in our place.
+    // With trusted peers, a proxy may speak TLS with clients, so no warning is given.
     let beyond = matches!(listener.address, BindAddress::Tcp(address) if !address.ip().is_loopback());
     if beyond && listener.tls.is_none() && listener.trusted.is_empty() {
         let message = "the tokens of principals, and the secrets of leases, cross the network as plain text";

@@ -1,4 +1,4 @@
-//! Reads how to probe the upstream for the outcome of an operation.
+//! Reads how the upstream is probed for the outcome of an operation.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::{
     plan::{NotAfterEnforcement, OutcomeProbeSettings},
 };
 
-/// `expiry`: whether a late request is refused, so that nothing starts after an answer to a probe that was sent in
-/// time.
+/// Reads `probe`. `expiry`: whether the upstream refuses late requests. If it does, a request cannot start after a
+/// timely probe has been answered.
 pub(super) fn probe(block: &mut MappingReader, expiry: NotAfterEnforcement) -> Option<OutcomeProbeSettings> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
     let mut statuses = |name| {
-        // Where some statuses are bad, reading goes on without them.
+        // If a status is invalid, the other fields are still read, so that each mistake is reported.
         let present = block.is_present(name);
         let read = block.values(name, parse_probe_status);
         (read.is_some() || !present).then(|| read.unwrap_or_default())
@@ -32,7 +32,8 @@ pub(super) fn probe(block: &mut MappingReader, expiry: NotAfterEnforcement) -> O
     Some(OutcomeProbeSettings { path: path?, done, not_done, closes, timeout })
 }
 
-/// A server error does not show the state of the operation, so it cannot decide.
+/// Reads a status of a probe's response. A server error cannot decide, because it does not show the state of the
+/// operation.
 fn parse_probe_status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 200..=499, "a status from 200 to 499 can say what became of an operation")
 }
@@ -52,8 +53,8 @@ fn check_probe_statuses(block: &mut MappingReader, done: &[u16], not_done: &[u16
     }
 }
 
-/// "Not done" is about the past. A request that a queue, a relay or a stopped process still has may arrive
-/// afterwards.
+/// Reports a probe whose "not done" decides nothing: a request that is still in a queue, a relay or a suspended
+/// process may arrive after the answer.
 fn report_uncertain_not_done(block: &mut MappingReader) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
     let fault = Diagnostic::new(DiagnosticCode::UncertainNo, message);
@@ -61,7 +62,7 @@ fn report_uncertain_not_done(block: &mut MappingReader) {
     block.report("not_done", fault.with_remedy(remedy));
 }
 
-/// A path and query with at least one `{operation}`.
+/// Reads a path with a query that contains `{operation}` at least once.
 fn path(text: &str) -> Result<String, Diagnostic> {
     const VARIABLE: &str = "{operation}";
     let bad = |reason: &str| {

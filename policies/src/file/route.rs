@@ -1,4 +1,4 @@
-//! Reads the routes: which requests each takes, its upstream, and its lock.
+//! Reads the routes: the requests that each takes, its upstream, and its lock.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
@@ -29,25 +29,25 @@ use crate::{
     },
 };
 
-/// The parts of a route that could be read.
+/// A route, as far as it could be read. An invalid part is `None`.
 pub(super) struct ParsedRoute {
     name: Option<Arc<str>>,
     upstream: Option<UpstreamId>,
     matching: Option<ParsedMatch>,
-    /// `Some(None)` for `fence: none`.
+    /// The fence; `Some(None)` for `fence: none`.
     fence: Option<Option<ParsedFence>>,
     allow: Option<Vec<AccessRule>>,
     upgrade: Vec<String>,
-    /// The fields of its upstream have claims in them.
+    /// True if the upstream gets header fields with claims of tokens.
     tells_claims: bool,
 }
 
 struct ParsedMatch {
-    /// Empty means every method.
+    /// The methods; an empty list means every method.
     methods: Option<Vec<String>>,
     path: Option<PathTemplate>,
     conditions: Option<MatchConditions>,
-    /// The place of the path.
+    /// The place of the path in the file.
     place: SourceSpan,
 }
 
@@ -73,7 +73,7 @@ impl ParsedRoute {
         })
     }
 
-    /// Which requests the route takes; `None` where a part of that is bad.
+    /// The requests that the route takes; `None` if a part of the `match` is invalid.
     fn pattern(&self) -> Option<RoutePattern<'_>> {
         let ParsedMatch { methods, path, conditions, place } = self.matching.as_ref()?;
         Some(RoutePattern {
@@ -85,19 +85,19 @@ impl ParsedRoute {
         })
     }
 
-    /// Something of the route reads the name in the certificate of its client.
+    /// Whether any part of the route reads the name in the client's certificate.
     pub(super) fn reads_client_name(&self) -> bool {
         let rules = self.allow.as_deref().unwrap_or_default();
         self.parsed_fence().is_some_and(|(_, fenced)| fenced.fence.reads_client_name())
             || rules.iter().any(|rule| rule.client_name.is_some())
     }
 
-    /// The upstream of a route with an `allow`.
+    /// The upstream, if the route has an `allow`.
     pub(super) fn restricted_upstream(&self) -> Option<UpstreamId> {
         self.upstream.filter(|_| self.allow.as_ref().is_some_and(|rules| !rules.is_empty()))
     }
 
-    /// The route as an access to its upstream; `None` where a part of it is bad.
+    /// The route for the search for bypasses; `None` if a part of it is invalid.
     fn lock_coverage(&self, upstreams: &ParsedUpstreams) -> Option<RouteLockCoverage<'_>> {
         let passage = match self.fence.as_ref()? {
             None => RouteFenceKind::Open,
@@ -114,7 +114,7 @@ impl ParsedRoute {
         })
     }
 
-    /// The route with the keys of its fence; `None` where a part of it is bad.
+    /// The route with the keys of its fence, for the search for suffixes; `None` if a part of it is invalid.
     fn keyed_route(&self, upstreams: &ParsedUpstreams) -> Option<KeyedRoute<'_>> {
         let RoutePattern { name, path, place, .. } = self.pattern()?;
         let service = upstreams.service(self.upstream?);
@@ -122,14 +122,14 @@ impl ParsedRoute {
         Some(KeyedRoute { name, path, place, service, keys })
     }
 
-    /// The route, where it is fenced and chosen by the body; `None` also where a part of it is bad.
+    /// The route, if it is fenced and has a condition on the body; `None` also if a part of it is invalid.
     fn by_body(&self) -> Option<RouteByBody<'_>> {
         let RoutePattern { conditions, place, .. } = self.pattern()?;
         let (name, fenced) = self.parsed_fence().filter(|_| conditions.reads_body())?;
         Some(RouteByBody { name, conditions, fenced, place })
     }
 
-    /// The locks of the route, and the field with their location.
+    /// The placements of the route's locks: the name of the route, the placement, and its place in the file.
     pub(super) fn placements(&self) -> impl Iterator<Item = (&str, &LockPlacement, SourceSpan)> {
         self.parsed_fence().into_iter().flat_map(|(name, fenced)| {
             fenced.fence.locks().map(move |(_, placing)| (name, placing, fenced.placed))
@@ -140,7 +140,7 @@ impl ParsedRoute {
         Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
     }
 
-    /// The name, the fence, and the level of the upstream.
+    /// The name of the route, its fence, and the level of its upstream; `None` for a route without a fence.
     pub(super) fn leasable_route<'r>(
         &'r self,
         upstreams: &ParsedUpstreams,
@@ -158,7 +158,7 @@ impl ParsedRoute {
     }
 }
 
-/// In the order of the file.
+/// Reads the routes, in the order of the file.
 pub(super) fn routes(
     policy: &mut MappingReader,
     upstreams: &ParsedUpstreams,
@@ -233,7 +233,8 @@ pub(super) fn routes(
     routes
 }
 
-/// The protocols to which requests may switch. `in_vain`: why no request of this route can.
+/// Reads the protocols to which requests may switch. `in_vain`: the reason for which no request of this route can
+/// switch.
 fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
     let protocols = route.values("upgrade", parse_upgrade_protocol).unwrap_or_default();
     if let Some(reason) = in_vain
@@ -248,7 +249,8 @@ fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> 
     protocols
 }
 
-/// A protocol as `Upgrade` names it; an upgrade to HTTP/2 no longer exists (RFC 9113, 3.1).
+/// Reads a protocol as `Upgrade` names it. The upgrade to HTTP/2 is refused, because it no longer exists (RFC 9113,
+/// section 3.1).
 fn parse_upgrade_protocol(text: &str) -> Result<String, Diagnostic> {
     if is_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
         return Ok(text.to_ascii_lowercase());
@@ -278,7 +280,7 @@ fn name(block: &mut MappingReader, names: &mut HashSet<String>) -> Option<Arc<st
     Some(name.into())
 }
 
-/// For a section that is absent, no fault about its parts is reported.
+/// Reads `match`. If it is absent, only that is reported, and no mistake in its parts.
 fn parse_match(route: &mut MappingReader, reserved: &ReservedHeaderNames) -> Option<ParsedMatch> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
     let read = |block: &mut MappingReader| {
@@ -334,8 +336,8 @@ fn path(block: &mut MappingReader) -> Option<PathTemplate> {
         .ok()
 }
 
-/// A segment that looks like a variable of another pattern language, and the right way to write it. A segment that is
-/// malformed in any case is reported by the parser of templates.
+/// Finds a segment in the pattern syntax of another product, and the remedy. Segments that are invalid anyway are
+/// reported by the parser of templates.
 fn foreign_syntax(path: &str) -> Option<(Range<usize>, String)> {
     let mut at = 0;
     for segment in path.split('/') {

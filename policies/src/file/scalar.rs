@@ -1,4 +1,4 @@
-//! The meaning of single values: durations and sizes with their units, counts, addresses, names, methods.
+//! Reads single values: durations and sizes with their units, counts, addresses, names, methods.
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -12,27 +12,27 @@ use crate::{
 
 type ParseResult<T> = Result<T, Diagnostic>;
 
-/// A longer wait is a mistake. With this bound, no sum of a few durations overflows a clock.
+/// The longest duration; a longer one is a mistake. With this bound, no sum of a few durations overflows a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// No client repeats a request after a month, so an operation need not be stored for longer.
+/// The longest time for which an operation is stored. No client repeats a request after a month.
 const LONGEST_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The most that one request may take up in memory.
+/// The largest size in bytes that one request may take up in memory.
 const LARGEST: u64 = 1 << 30;
 const MOST_MEMORY: u64 = 1 << 40;
 
-/// A duration from zero to a day, with a unit.
+/// Reads a duration from zero to a day, with a unit.
 pub(super) fn duration(text: &str) -> ParseResult<Duration> {
     bounded_duration(text, LONGEST, "a duration is at most a day, `24h`")
 }
 
-/// How long a record is kept: up to 30 days, and not zero.
+/// Reads the time for which a record is kept: up to 30 days, and not zero.
 pub(super) fn keep(text: &str) -> ParseResult<Duration> {
     nonzero(text, bounded_duration(text, LONGEST_KEPT, "`30days` is the most")?)
 }
 
-/// A duration that is not zero.
+/// Reads a duration from more than zero to a day.
 pub(super) fn time_limit(text: &str) -> ParseResult<Duration> {
     nonzero(text, duration(text)?)
 }
@@ -60,12 +60,12 @@ fn nonzero(text: &str, duration: Duration) -> ParseResult<Duration> {
     }
 }
 
-/// A number of bytes with a unit, up to 1 GiB.
+/// Reads a number of bytes with a unit, up to 1 GiB.
 pub(super) fn size(text: &str) -> ParseResult<usize> {
     parse_size(text, LARGEST, "a size is at most `1GiB`")
 }
 
-/// Memory of a process.
+/// Reads an amount of memory of a process, up to 1 TiB.
 pub(super) fn memory(text: &str) -> ParseResult<usize> {
     match parse_size(text, MOST_MEMORY, "memory is at most `1TiB`")? {
         0 => Err(out_of_range(text, "with no memory at all, no body is taken")),
@@ -88,7 +88,7 @@ fn parse_size(text: &str, largest: u64, remedy: &str) -> ParseResult<usize> {
         .ok_or_else(|| out_of_range(text, remedy))
 }
 
-/// The size of a request head. The HTTP library reads at least 8 KiB at once.
+/// Reads the largest size of a request head. It is at least 8 KiB, which the HTTP library reads at once.
 pub(super) fn head_size(text: &str) -> ParseResult<usize> {
     match size(text)? {
         size if size < 8 << 10 => Err(out_of_range(text, "the head of a request may need `8KiB`")),
@@ -96,7 +96,7 @@ pub(super) fn head_size(text: &str) -> ParseResult<usize> {
     }
 }
 
-/// A whole number up to four billion.
+/// Reads a whole number up to 4294967295.
 pub(super) fn count(text: &str) -> ParseResult<usize> {
     if !is_bare_number(text) {
         let fault = Diagnostic::new(DiagnosticCode::BadCount, format!("`{text}` is not a whole number"));
@@ -108,7 +108,7 @@ pub(super) fn count(text: &str) -> ParseResult<usize> {
         .ok_or_else(|| out_of_range(text, "a count is at most 4294967295"))
 }
 
-/// A limit of at least 1.
+/// Reads a limit of at least 1.
 pub(super) fn limit(text: &str) -> ParseResult<usize> {
     match count(text)? {
         0 => Err(out_of_range(text, "a limit of 0 refuses everything")),
@@ -116,7 +116,7 @@ pub(super) fn limit(text: &str) -> ParseResult<usize> {
     }
 }
 
-/// An IP address and a port; port 0 lets the system choose.
+/// Reads an IP address and a port. With port 0 the system chooses the port.
 pub(super) fn address(text: &str) -> ParseResult<SocketAddr> {
     text.parse().map_err(|_| {
         let message = format!("`{text}` is not an IP address and a port");
@@ -139,8 +139,8 @@ pub(super) enum Scheme {
     Https,
 }
 
-/// Scheme and `host:port` of `https://host:port`; without a port it is the default of the scheme. A unix socket keeps
-/// its written form: `unix:/path`.
+/// Reads an endpoint: the scheme and `host:port` of `https://host:port`. An absent port is the default port of the
+/// scheme. A Unix socket keeps its written form, `unix:/path`.
 pub(super) fn endpoint(text: &str) -> ParseResult<(Scheme, String)> {
     if let Some(path) = text.strip_prefix(UNIX) {
         socket_path::parse_socket_path(text, path)?;
@@ -168,7 +168,7 @@ pub(super) fn endpoint(text: &str) -> ParseResult<(Scheme, String)> {
     }
 }
 
-/// `host:port` of a ZooKeeper server.
+/// Reads `host:port` of a ZooKeeper server.
 pub(super) fn server(text: &str) -> ParseResult<String> {
     CanonicalHost::parse(text)
         .ok()
@@ -177,7 +177,8 @@ pub(super) fn server(text: &str) -> ParseResult<String> {
         .ok_or_else(|| {
             let message = format!("`{text}` is not the address of a ZooKeeper server");
             let fault = Diagnostic::new(DiagnosticCode::BadServer, message);
-            // Other clients take all servers in one text, and at its end the path below which their nodes lie.
+            // The text may be the connect string of other ZooKeeper clients: all servers, and at its end the path
+            // below which their nodes are.
             let (servers, root) = text.split_once('/').unwrap_or((text, ""));
             let servers = servers.replace(',', ", ");
             match (servers.contains(','), root) {
@@ -196,7 +197,7 @@ pub(super) fn server(text: &str) -> ParseResult<String> {
         })
 }
 
-/// An absolute ZooKeeper path. All nodes of this installation lie below it.
+/// Reads an absolute ZooKeeper path, below which all nodes of this installation are.
 pub(super) fn root(text: &str) -> ParseResult<String> {
     let bad = |reason| {
         Err(Diagnostic::new(DiagnosticCode::BadRoot, format!("`{text}` cannot be the root: {reason}"))
@@ -215,7 +216,7 @@ pub(super) fn root(text: &str) -> ParseResult<String> {
     }
 }
 
-/// The absolute path of a file or folder. A relative path would depend on the directory of the process.
+/// Reads the absolute path of a file or folder. A relative path would depend on the working directory of the process.
 pub(super) fn file(text: &str) -> ParseResult<PathBuf> {
     if text.starts_with('/') && !text.contains(char::is_control) {
         return Ok(text.into());
@@ -224,7 +225,7 @@ pub(super) fn file(text: &str) -> ParseResult<PathBuf> {
         .with_remedy("write the whole path, from the first `/` on"))
 }
 
-/// An HTTP status out of `range`.
+/// Reads an HTTP status within `range`.
 pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> ParseResult<u16> {
     let status = if is_bare_number(text) && text.len() == 3 { text.parse().ok() } else { None };
     status.filter(|status| range.contains(status)).ok_or_else(|| {
@@ -233,7 +234,7 @@ pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> Pa
     })
 }
 
-/// A name that the file gives to something, for logs, metrics and node names.
+/// Reads a name that the file gives to something, for logs, metrics and node names.
 pub(super) fn name(text: &str) -> ParseResult<String> {
     let good = text.len() <= 64
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -245,10 +246,10 @@ pub(super) fn name(text: &str) -> ParseResult<String> {
         .with_remedy("a name is a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all"))
 }
 
-/// Methods compare exactly, and all that are registered are upper case.
+/// Reads a method. Methods are case-sensitive, and all registered ones are in upper case.
 pub(super) fn method(text: &str) -> ParseResult<String> {
     let upper = text.to_ascii_uppercase();
-    // By the grammar `1` would be a method, too.
+    // The grammar of HTTP allows `1` as a method, but it is a mistake here.
     let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
     if is_token(text) && text == upper && begins {
         return Ok(upper);
@@ -260,13 +261,13 @@ pub(super) fn method(text: &str) -> ParseResult<String> {
     })
 }
 
-/// Methods that a user may write in lower case by mistake. In lower case none of them means anything else.
+/// Methods that a user may write in lower case by mistake. In lower case, no other method is meant.
 const METHODS: [&str; 12] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "QUERY",
     "PURGE",
 ];
 
-/// A duration as a user would write it, to the millisecond.
+/// A duration as a user would write it, rounded to milliseconds.
 pub(super) fn format_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     humantime::format_duration(Duration::from_millis(millis)).to_string()

@@ -7,13 +7,13 @@ use crate::{
     plan::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion},
 };
 
-/// The TLS of a listener whose clients need no names. `None` where the listener speaks plain text, or where a fault has
-/// been reported.
+/// Reads the TLS settings of a listener whose clients need no names. `None` if the listener speaks plain text, or if a
+/// mistake has been reported.
 pub(super) fn tls(listener: &mut MappingReader) -> Option<ListenerTls> {
     parse_tls(listener, |_| None)
 }
 
-/// The TLS of a listener whose clients have names in templates and rules.
+/// Reads the TLS settings of a listener whose client names are read by templates and rules.
 pub(super) fn tls_with_client_names(listener: &mut MappingReader) -> Option<ListenerTls> {
     parse_tls(listener, client_name)
 }
@@ -66,7 +66,7 @@ fn certificate_files(within: &MappingReader, node: &YamlNode) -> Option<Certific
     })?
 }
 
-/// Whether clients must or may show a certificate.
+/// Whether clients may or must show a certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientAuthMode {
     Not,
@@ -96,7 +96,7 @@ fn client_auth(block: &mut MappingReader) -> ClientCertificateMode {
         (ClientAuthMode::Optionally, Some(path)) => ClientCertificateMode::Optional(path),
         (ClientAuthMode::Always, Some(path)) => ClientCertificateMode::Required(path),
         (_, None) => {
-            // For a bad path a fault was reported already.
+            // If `client_ca_file` is present but invalid, this was reported already.
             if !block.is_present("client_ca_file") {
                 let message =
                     "clients are asked for a certificate, and it is not said whose signature counts";

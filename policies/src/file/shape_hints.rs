@@ -3,7 +3,7 @@
 use super::yaml::{YamlNode, YamlNodeValue};
 use crate::diagnostics::Diagnostic;
 
-/// The remedy where a mapping of known fields belongs.
+/// The remedy for a value in the place of a mapping with known fields.
 pub(super) fn mapping_remedy(what: &str, other: &YamlNodeValue, known: &[&str]) -> String {
     if let (YamlNodeValue::Scalar(scalar), "`once`") = (other, what)
         && scalar.text == "true"
@@ -14,7 +14,7 @@ pub(super) fn mapping_remedy(what: &str, other: &YamlNodeValue, known: &[&str]) 
     format!("write its fields in `{{}}`, or indented on the lines below it: {}", known.join(", "))
 }
 
-/// The remedy where a mapping with names of the user's choice belongs.
+/// The remedy for a value in the place of a mapping whose names the user chooses.
 pub(super) fn named_entries_remedy(other: &YamlNodeValue) -> String {
     match other {
         YamlNodeValue::List(items) => match items.iter().find_map(name_of) {
@@ -36,7 +36,8 @@ fn name_of(item: &YamlNode) -> Option<&str> {
 }
 
 pub(super) fn list_remedy(other: &YamlNodeValue) -> String {
-    // MappingReadGuard a list these characters have a meaning of their own.
+    // Within a list these characters have a meaning of their own, so a value with one of them is put in
+    // quotes.
     let quoted =
         |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
     match other {
@@ -58,7 +59,7 @@ pub(super) fn list_remedy(other: &YamlNodeValue) -> String {
     }
 }
 
-/// ZooKeeper's connect string: the servers, and the path of the root behind the last server.
+/// Splits ZooKeeper's connect string into the servers, and the path of the root behind the last server.
 fn connect_string(text: &str) -> (&str, Option<&str>) {
     let last = text.rfind(',').map_or(0, |comma| comma + 1);
     let is_server = |server: &str| server.contains(':') && !server.contains("://");
@@ -76,7 +77,7 @@ pub(super) fn scalar_remedy(other: &YamlNodeValue) -> String {
             }),
             _ => single_value_remedy(),
         },
-        // YAML reads a template without quotes as a mapping.
+        // A template without quotes, such as `{path.id}`, is a mapping in YAML.
         YamlNodeValue::Mapping(entries) => match entries.as_slice() {
             [(key, YamlNode { value: YamlNodeValue::Nothing, .. })] => {
                 format!("put it in quotes: `\"{{{}}}\"`", key.text)
@@ -91,7 +92,7 @@ fn single_value_remedy() -> String {
     "write one value, in quotes if it has one of `{}[],`".into()
 }
 
-/// Adds the remedy for a value that names a variable without braces, as a shell does.
+/// Adds the remedy for a value with a variable in the syntax of a shell, without braces.
 pub(super) fn with_braces_remedy(written: &str, fault: Diagnostic) -> Diagnostic {
     let name = written.split_once('$').map(|(_, rest)| rest).unwrap_or_default();
     let end = name.find(|character: char| !character.is_ascii_alphanumeric() && character != '_');

@@ -1,11 +1,13 @@
-//! Reads the path of a unix socket, in an address or an endpoint.
+//! Reads the path of a Unix socket, in an address or an endpoint.
 
 use crate::diagnostics::{Diagnostic, DiagnosticCode};
 
-/// The kernel takes 107 bytes (`sun_path` in unix(7)). A gateway that takes over from another one needs four of them.
+/// The longest path. The kernel allows 107 bytes (`sun_path` in unix(7)), and a gateway that takes over from another
+/// one adds four bytes.
 const LONGEST: usize = 103;
 
-/// The path that follows `unix:` in `text`. Each socket has one spelling: two spellings would count as two services.
+/// Reads the path that follows `unix:` in `text`. Only one spelling of each path is allowed, because two spellings
+/// would count as two services.
 pub(super) fn parse_socket_path<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
     let bad = |reason: &str, remedy: &str| {
         let message = format!("`{text}` is not the address of a unix socket: {reason}");

@@ -1,4 +1,4 @@
-//! Finds the place of a field in a file, for mistakes that show only outside of the file.
+//! Finds the place of a field in a file, for mistakes that are found only after the file was read.
 
 use super::{
     diagnostics::Diagnostics,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::diagnostics::SourceSpan;
 
-/// The fields of a file, by their place.
+/// A file as a tree of fields with their places.
 #[derive(Debug)]
 pub struct FieldLocator {
     root: Option<YamlNode>,
@@ -18,8 +18,8 @@ impl FieldLocator {
         Self { root: yaml::parse(text, &|_| None, &Diagnostics::default()) }
     }
 
-    /// The place of the field at `path`, or of the deepest part of that path that the file has. Steps are names of
-    /// fields, and numbers of items.
+    /// The place of the field at `path`, or of the deepest part of that path that the file has. Each step is the
+    /// name of a field or the index of an item.
     pub fn find(&self, path: &[&str]) -> Option<SourceSpan> {
         let mut node = self.root.as_ref()?;
         let mut place = None;
@@ -46,7 +46,8 @@ fn child<'n>(node: &'n YamlNode, step: &str) -> Option<&'n YamlNode> {
 mod tests {
     use super::*;
 
-    /// A field that is written is found at its place, and one that is not at that of its parent.
+    /// A field that the file has is found at its place. A field that it does not have gets the place of the
+    /// deepest field above it.
     #[test]
     fn missing_field_has_place_of_parent() {
         let places = FieldLocator::parse("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");

@@ -21,7 +21,8 @@ pub(super) fn store(guard: &mut MappingReader) -> Option<StoreLocation> {
     guard.is_present("store").then(|| guard.read_inner("store", read)).flatten().flatten()
 }
 
-/// The address of the database contains its password, so the policy names a file that has the address.
+/// Reads the settings of a PostgreSQL store. The address of the database contains its password, so the policy
+/// names a file with the address.
 fn postgres(block: &mut MappingReader) -> Option<PostgresLocation> {
     block.require("url_file", "url_file: /run/secrets/fencegate-guard-database");
     let url_file = block.value("url_file", scalar::file);

@@ -1,5 +1,5 @@
-//! Finds variables that take a suffix which other routes write out: `/orders/{id}` takes `42:refund` as well, where there is
-//! `/orders/{id}:cancel`.
+//! Finds variables that take a suffix which another route writes out: `/orders/{id}` also takes `42:refund`, beside a
+//! route `/orders/{id}:cancel`.
 
 use super::diagnostics::Diagnostics;
 use crate::{
@@ -11,17 +11,17 @@ use crate::{
     plan::ServiceId,
 };
 
-/// A route, with the keys of its fence.
+/// A route with the keys of its fence.
 pub(super) struct KeyedRoute<'r> {
     pub(super) name: &'r str,
     pub(super) path: &'r PathTemplate,
     pub(super) place: SourceSpan,
     pub(super) service: ServiceId,
-    /// None for an unfenced route.
+    /// The keys; empty for an unfenced route.
     pub(super) keys: &'r [KeyTemplate],
 }
 
-/// Files with more routes are read without these warnings, because each route is compared with all others.
+/// The most routes for which these warnings are given, because each route is compared with all others.
 const MOST_ROUTES: usize = 1000;
 
 pub(super) fn check_suffixes(routes: &[KeyedRoute], faults: &Diagnostics) {
@@ -39,7 +39,7 @@ pub(super) fn check_suffixes(routes: &[KeyedRoute], faults: &Diagnostics) {
     }
 }
 
-/// A variable of a key that takes the text that another route writes around its own variable.
+/// A variable of a key that may take the text which another route writes around its own variable.
 struct GreedyKeyVariable<'r> {
     name: &'r str,
     other: &'r KeyedRoute<'r>,
@@ -48,7 +48,7 @@ struct GreedyKeyVariable<'r> {
 }
 
 impl<'r> GreedyKeyVariable<'r> {
-    /// Compares segment `at` of `route`, which is `piece`, with that of `other`.
+    /// Compares the segment `piece` of `route`, at index `at`, with the segment of `other` at the same index.
     fn find(
         route: &'r KeyedRoute<'r>,
         at: usize,
@@ -91,14 +91,14 @@ impl<'r> GreedyKeyVariable<'r> {
     }
 }
 
-/// Patterns for a remedy, the widest first.
+/// Patterns that a remedy can suggest, the widest first.
 const PATTERNS: [&str; 3] = ["[a-z0-9-]{1,40}", "[a-z0-9]{1,40}", "[0-9]{1,40}"];
 
 fn is_path_variable(variable: &TemplateVariable, name: &str) -> bool {
     matches!(&variable.source, TemplateValueSource::Path(known) if **known == *name)
 }
 
-/// True if no value with `text` around it is left as it is: each is refused, or loses the text.
+/// Whether the filters leave no value with `text` around it as it is: each such value is refused, or loses the text.
 fn bounds_text(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bool {
     let mut before = text.before.to_string();
     let mut after = match &text.after {
@@ -131,7 +131,7 @@ fn bounds_text(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bo
                 }
             }
             TemplateValueFilter::Split | TemplateValueFilter::Whole => {}
-            // Of the formats that a service has, some are not named.
+            // The filter removes the formats that it names, but the service may have others.
             TemplateValueFilter::Without(_) => {
                 after = after.map(|after| filter.apply_to_text(&after));
             }
@@ -147,7 +147,7 @@ fn bounds_text(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bo
     before.is_empty() && after.is_some_and(|after| after.is_empty())
 }
 
-/// The variable with text around it that `other` has in the place of segment `at` of `path`, behind the same segments.
+/// The variable with text around it that `other` has at segment `at`, if both paths are equal before that segment.
 fn affixed_at<'o>(path: &PathTemplate, other: &'o PathTemplate, at: usize) -> Option<&'o AffixedVariable> {
     let same = |(one, two): (&PathTemplateSegment, &PathTemplateSegment)| match (one, two) {
         (PathTemplateSegment::Literal(one), PathTemplateSegment::Literal(two)) => one == two,

@@ -1,4 +1,4 @@
-//! The plans of good files, and the faults of bad ones.
+//! Tests the plans of valid files, and the faults of invalid ones.
 
 mod guard;
 mod leases;
@@ -34,7 +34,7 @@ fn plan(text: &str) -> CommonServingPlan {
     gateway(text).serving
 }
 
-/// A field that is not written has the documented default.
+/// A field that is absent has its documented default.
 #[test]
 fn absent_fields_have_documented_defaults() {
     let plan = plan(MINIMAL);
@@ -86,7 +86,7 @@ fn absent_fields_have_documented_defaults() {
     assert_eq!(fence.large_bodies, LargeBodyPolicy::Refuse);
 }
 
-/// What is written in a policy is in the plan.
+/// Each value that a policy sets reaches the plan.
 #[test]
 fn written_fields_reach_plan() {
     let plan = plan(PAYMENTS);
@@ -110,14 +110,14 @@ fn written_fields_reach_plan() {
     assert!(found("POST", "/v1/orders/42").is_none());
 }
 
-/// The fence of the route of that name.
+/// The fence of the route with this name.
 fn fence(plan: &CommonServingPlan, route: &str) -> FenceRule {
     let routes = plan.routes.routes();
     let route = routes.iter().find(|known| &*known.name == route).expect("a route of that name");
     route.fence.clone().expect("fenced")
 }
 
-/// A set has all its keys, and its locks are never cached.
+/// A set has all keys of its list, and its locks are never kept between requests.
 #[test]
 fn key_set_is_always_strict() {
     let plan = plan(INVENTORY);
@@ -130,7 +130,7 @@ fn key_set_is_always_strict() {
     assert_eq!(fence(&plan, "recount").hold, LockReusePolicy::Strict);
 }
 
-/// A fence inherits the fields of its hold that it does not set.
+/// A fence inherits the fields of `hold` that it does not set.
 #[test]
 fn fence_inherits_unset_hold_fields() {
     let hold = |defaults: &str, own: &str| {
@@ -157,7 +157,8 @@ fn fence_inherits_unset_hold_fields() {
 fn fingerprint_covers_locks_only() {
     let fingerprint = |from: &str, to: &str| gateway(&PAYMENTS.replace(from, to)).fingerprint;
     let before = gateway(PAYMENTS).fingerprint;
-    // Also routes without a lock, where none of their methods is locked.
+    // Changes that affect no lock. Routes without a lock count only if one of their methods is locked by
+    // another route.
     for (from, to) in [
         ("name: gw-1", "name: gw-2"),
         ("wait: 2s", "wait: 3s"),
@@ -178,7 +179,7 @@ fn fingerprint_covers_locks_only() {
     }
 }
 
-/// The fingerprint of a set is that of its keys, in any order.
+/// The fingerprint of a set depends on its keys, and not on their order.
 #[test]
 fn set_fingerprint_ignores_key_order() {
     let before = gateway(INVENTORY).fingerprint;
@@ -192,7 +193,7 @@ fn set_fingerprint_ignores_key_order() {
     assert_eq!(gateway(&kept).fingerprint, before);
 }
 
-/// Renamed token fields are reserved in every spelling.
+/// A renamed token field is reserved in every spelling.
 #[test]
 fn renamed_token_fields_are_reserved() {
     let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    fields: {token: X-My-Token}");
@@ -210,14 +211,14 @@ fn operation_field_is_reserved() {
     assert!(plan.fields.is_reserved_header("X_operation-ID"));
 }
 
-/// Requests without a route pass only where the policy has `unmatched: {pass: ...}`.
+/// Requests without a route pass only if the policy has `unmatched: {pass: ...}`.
 #[test]
 fn unmatched_requests_pass_only_if_configured() {
     let text = format!("{MINIMAL}unmatched: {{pass: orders}}\n");
     assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Pass(UpstreamId(0)));
 }
 
-/// A field without a value is the same as a field that is absent.
+/// A field without a value counts as absent.
 #[test]
 fn null_field_counts_as_absent() {
     let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
@@ -226,7 +227,7 @@ fn null_field_counts_as_absent() {
     assert_eq!(emptied.diagnostics[0].code, DiagnosticCode::MissingField);
 }
 
-/// A block of comments is no part of the policy, however long it is and wherever it stands.
+/// A block of comments does not change the policy, however long it is and wherever it is.
 #[test]
 fn long_comments_are_skipped() {
     let comments = "  # - name: later\n  #   upstream: orders\n".repeat(500);
@@ -246,14 +247,14 @@ fn numeric_text_stays_as_written() {
     assert_eq!(fence.keys[0].to_string(), "007");
 }
 
-/// A file of many megabytes is not read.
+/// A file of many megabytes is refused.
 #[test]
 fn oversized_file_is_rejected() {
     let text = format!("{MINIMAL}{}", "# more\n".repeat(2 << 20));
     assert_eq!(load(&text).diagnostics[0].code, DiagnosticCode::TooMuch);
 }
 
-/// The default response timeout of an upstream behind a guard is longer.
+/// An upstream behind a guard has a longer default response timeout.
 #[test]
 fn guarded_upstream_has_longer_timeout() {
     let guarded = MINIMAL.replace("fencing: none", "fencing: guard");
@@ -283,7 +284,7 @@ fn tickets_and_state_reach_plan() {
     assert_eq!(gateway(MINIMAL).tickets, None);
 }
 
-/// The store of operations follows from the fencing level of the upstream.
+/// Operations are stored in the guard or in ZooKeeper, depending on the fencing level of the upstream.
 #[test]
 fn operation_store_follows_upstream() {
     let once = |level: &str, once: &str| {
@@ -303,7 +304,7 @@ fn operation_store_follows_upstream() {
     assert_eq!(written.keep, Duration::from_secs(7 * 86_400));
 }
 
-/// A fence inherits whether it refuses requests or only observes.
+/// A fence inherits `enforce`: whether it refuses requests or only observes.
 #[test]
 fn fence_inherits_enforcement() {
     let enforce = |defaults: &str, own: &str| {
@@ -317,7 +318,7 @@ fn fence_inherits_enforcement() {
     assert_eq!(enforce("enforce: observe", "enforce: refuse"), Enforcement::Refuse);
 }
 
-/// A gateway advertises the address at which it listens for peers unless another one is written.
+/// The advertised address of a gateway is the address of its peer listener, unless `advertise` is set.
 #[test]
 fn peer_address_defaults_to_listener() {
     let peer = |written: &str| gateway(&format!("{MINIMAL}peer: {{{written}}}\n")).peer.expect("a peer");
@@ -332,7 +333,7 @@ fn peer_address_defaults_to_listener() {
     assert_eq!((peer("address: 127.0.0.1:9910").tls, gateway(MINIMAL).peer), (None, None));
 }
 
-/// A fence that keeps no key inherits no forwarding to the holder.
+/// A fence that does not keep its key inherits no `forward`.
 #[test]
 fn uncached_fence_inherits_no_forwarding() {
     let forward = |own: &str| {
@@ -370,7 +371,8 @@ proptest! {
         prop_assert!(loads_consistently(&text));
     }
 
-    /// Cuts a piece out of a good file and puts another in.
+    /// A valid file in which one piece was replaced by arbitrary text yields a plan or an error, and never a
+    /// panic.
     #[test]
     fn damaged_file_has_plan_or_error(
         good in prop_oneof![Just(PAYMENTS), Just(INVENTORY), Just(GUARD)],

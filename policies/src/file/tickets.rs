@@ -1,4 +1,4 @@
-//! Reads the keys of tickets: those that a gateway signs with, and those that a guard verifies with.
+//! Reads the keys of tickets: the key that a gateway signs with, and the keys that a guard verifies with.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,8 @@ use crate::{
     plan::{TicketSigningKey, TicketVerificationKeys},
 };
 
-/// The signing key, and the file with the public keys of other gateways. `None` where the gateway sends no tickets.
+/// Reads the signing key, and the file with the public keys of other gateways. `None` if the gateway sends no
+/// tickets.
 pub(super) fn parse_ticket_signing(
     policy: &mut MappingReader,
 ) -> Option<(TicketSigningKey, Option<PathBuf>)> {
@@ -24,7 +25,7 @@ pub(super) fn parse_ticket_signing(
     policy.is_present("tickets").then(|| policy.read_inner("tickets", read)).flatten().flatten()
 }
 
-/// The verification keys. `None` where no tickets are required, which is a warning.
+/// Reads the verification keys. `None` if no tickets are required, which gets a warning.
 pub(super) fn parse_ticket_verification(guard: &mut MappingReader) -> Option<TicketVerificationKeys> {
     if !guard.is_present("tickets") {
         let message = "without `tickets`, whoever reaches the guard can make up a token and shut others out";
@@ -42,7 +43,7 @@ pub(super) fn parse_ticket_verification(guard: &mut MappingReader) -> Option<Tic
     })?
 }
 
-/// `http://host:port/path`, unchanged.
+/// Reads `http://host:port/path`. The URL is kept as written.
 fn url(text: &str) -> Result<String, Diagnostic> {
     if text.strip_prefix("http://").is_some_and(is_authority_and_path) {
         return Ok(text.to_owned());
@@ -50,7 +51,7 @@ fn url(text: &str) -> Result<String, Diagnostic> {
     Err(bad_url(text).with_remedy("write `http://host:port/path`; a file is safer: `public_keys_file`"))
 }
 
-/// `https://host:port/path` or `http://host:port/path`, unchanged.
+/// Reads `https://host:port/path` or `http://host:port/path`. The URL is kept as written.
 pub(super) fn key_set_url(text: &str) -> Result<String, Diagnostic> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     if rest.is_some_and(is_authority_and_path) {
@@ -63,7 +64,7 @@ fn bad_url(text: &str) -> Diagnostic {
     Diagnostic::new(DiagnosticCode::BadUrl, format!("`{text}` is not the address of a key set"))
 }
 
-/// `rest`: a URL without its scheme.
+/// Whether the rest of a URL is a host, a port and a path. `rest`: the URL without its scheme.
 fn is_authority_and_path(rest: &str) -> bool {
     let is_visible = rest.bytes().all(|byte| byte.is_ascii_graphic());
     let (host, path) = rest.find('/').and_then(|at| rest.split_at_checked(at)).unwrap_or_default();

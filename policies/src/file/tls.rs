@@ -19,7 +19,7 @@ pub(super) struct EndpointsWithTls {
     pub(super) protocol: UpstreamProtocol,
 }
 
-/// `endpoints` as written; `field` is their field.
+/// Reads the TLS settings for `endpoints`. `field`: the field with the endpoints.
 pub(super) fn parse_endpoints(
     block: &mut MappingReader,
     endpoints: Vec<(Scheme, String)>,
@@ -29,7 +29,8 @@ pub(super) fn parse_endpoints(
     if https > 0 && https < endpoints.len() {
         let message = "some endpoints are `https://` and others are not";
         let fault = Diagnostic::new(DiagnosticCode::MixedSchemes, message);
-        // A request or lock cannot choose the kind of endpoint that it uses.
+        // Endpoints with and without TLS, or with and without sockets, are not mixed, because a request or
+        // lock does not choose its endpoint.
         block.report(field, fault.with_remedy("make an upstream of each kind"));
     }
     let secured = https > 0;
@@ -50,7 +51,7 @@ fn tls(block: &mut MappingReader) -> ClientTls {
     ClientTls { ca_file, server_name, client: parse_client_certificate(block) }
 }
 
-/// The TLS settings of a server that is always checked by the host of its address.
+/// Reads the TLS settings for a server whose certificate must always name the host of its address.
 pub(super) fn parse_host_verified_tls(block: &mut MappingReader) -> ClientTls {
     let ca_file = block.value("ca_file", scalar::file);
     ClientTls { ca_file, server_name: None, client: parse_client_certificate(block) }
@@ -71,7 +72,7 @@ fn parse_client_certificate(block: &mut MappingReader) -> Option<ClientCertifica
     chain.zip(key).map(|(chain, key)| ClientCertificateFiles { chain, key })
 }
 
-/// A host as it stands in a certificate: a name, or an address.
+/// Reads a host as a certificate contains it: a name, or an IP address.
 fn server_name(text: &str) -> Result<String, Diagnostic> {
     let host = CanonicalHost::parse(text).ok().filter(|host| host.port().is_none());
     host.map(|host| host.name().to_owned()).ok_or_else(|| {

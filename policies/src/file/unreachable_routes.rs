@@ -1,4 +1,4 @@
-//! Finds routes that no request can reach, because the routes above take all their requests.
+//! Finds routes that no request can reach, because the routes above them take all their requests.
 
 use std::ptr;
 
@@ -12,20 +12,21 @@ use crate::{
     plan::MatchConditions,
 };
 
-/// The requests that a route matches.
+/// A route's name, and the requests that it matches.
 pub(super) struct RoutePattern<'r> {
     pub(super) name: &'r str,
-    /// Empty means every method.
+    /// The methods; an empty list means every method.
     pub(super) methods: &'r [String],
     pub(super) path: &'r PathTemplate,
     pub(super) conditions: &'r MatchConditions,
     pub(super) place: SourceSpan,
 }
 
-/// `routes` in the order in which they are tried.
+/// Reports unreachable routes. `routes`: in the order in which they are tried.
 ///
-/// A route counts as unreachable if, for each of its methods, one route above matches at least the same paths. Routes
-/// that match them only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`, are not found.
+/// A route counts as unreachable if, for each of its methods, a single route above matches at least the same paths.
+/// Routes that match these paths only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`,
+/// are not found.
 pub(super) fn check_unreachable_routes(routes: &[RoutePattern], faults: &Diagnostics) {
     let mut earlier = RouteTrie::new();
     for (index, route) in routes.iter().enumerate() {
@@ -41,7 +42,7 @@ pub(super) fn check_unreachable_routes(routes: &[RoutePattern], faults: &Diagnos
     }
 }
 
-/// The routes above that together take all requests of `late`; `None` where some request reaches `late`.
+/// The routes above that together take all requests of `late`; `None` if some request reaches `late`.
 fn covering_routes<'a, 'r>(
     earlier: &RouteTrie,
     routes: &'a [RoutePattern<'r>],

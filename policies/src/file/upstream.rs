@@ -28,15 +28,15 @@ use crate::{
 /// All upstreams of the file. An upstream's index is its id in the plan.
 pub(super) struct ParsedUpstreams<'n> {
     all: Vec<UpstreamEntry<'n>>,
-    /// The service of each upstream.
+    /// The service of each upstream, by the index of the upstream.
     services: Vec<ServiceId>,
 }
 
 struct UpstreamEntry<'n> {
     name: &'n str,
-    /// `None` where the entry is bad. Its name is still known, so that a route may use it.
+    /// The upstream; `None` if its entry is invalid. Its name is known nevertheless, so that a route may refer to it.
     upstream: Option<Upstream>,
-    /// The place of `response_timeout`; where that is absent, the place of the name.
+    /// The place of `response_timeout`, or of the name if the field is absent.
     place: SourceSpan,
 }
 
@@ -46,7 +46,8 @@ impl UpstreamEntry<'_> {
     }
 }
 
-/// Fields with a meaning between client, gateway and upstream.
+/// Header fields that have another meaning between client, gateway and upstream, so that they cannot be configured for
+/// ours.
 const TAKEN: [&str; 13] = [
     "authorization",
     "content-encoding",
@@ -72,7 +73,7 @@ impl<'n> ParsedUpstreams<'n> {
         Self { services: group_services(all.iter().map(UpstreamEntry::endpoints)), all }
     }
 
-    /// The upstream that a field of `block` names.
+    /// Reads the name of an upstream from a field of `block`.
     pub(super) fn named(&self, block: &mut MappingReader, field: &'static str) -> Option<UpstreamId> {
         block.require(field, &format!("{field}: <an upstream>"));
         block.value(field, |name| {
@@ -92,23 +93,23 @@ impl<'n> ParsedUpstreams<'n> {
         })
     }
 
-    /// The level of the upstream; `None` where its entry is bad.
+    /// The fencing level of the upstream; `None` if its entry is invalid.
     pub(super) fn level(&self, id: UpstreamId) -> Option<FencingLevel> {
         self.all[id.0].upstream.as_ref().map(|upstream| upstream.fencing)
     }
 
-    /// The upstream gets claims of clients.
+    /// Whether the upstream gets header fields with claims of clients.
     pub(super) fn tells_claims(&self, id: UpstreamId) -> bool {
         let fields = self.all[id.0].upstream.as_ref().map(|upstream| &upstream.identity_fields);
         fields.is_some_and(|fields| !fields.claims.is_empty())
     }
 
-    /// Some upstream gets the name of the client.
+    /// Whether some upstream gets a header field with the name of the client.
     pub(super) fn tells_client_name(&self) -> bool {
         self.valid_upstreams().any(|(upstream, _)| upstream.identity_fields.client_name.is_some())
     }
 
-    /// Why a connection to the upstream cannot become a tunnel.
+    /// The reason for which a connection to the upstream cannot become a tunnel; `None` if it can.
     pub(super) fn no_tunnel_reason(&self, id: UpstreamId) -> Option<&'static str> {
         let upstream = self.all[id.0].upstream.as_ref()?;
         match (upstream.fencing, upstream.protocol) {
@@ -121,22 +122,22 @@ impl<'n> ParsedUpstreams<'n> {
         }
     }
 
-    /// The service to which the upstream leads.
+    /// The service that the upstream belongs to.
     pub(super) fn service(&self, id: UpstreamId) -> ServiceId {
         self.services[id.0]
     }
 
-    /// Some route fences requests to the service of this upstream, or restricts its clients.
+    /// Whether some route to the service of this upstream has a fence or an `allow`.
     pub(super) fn is_protected(&self, id: UpstreamId) -> bool {
         self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.service.is_protected)
     }
 
-    /// The plan's upstreams; `None` where one of them is bad.
+    /// The upstreams of the plan; `None` if one of them is invalid.
     pub(super) fn into_upstreams(self) -> Option<Vec<Upstream>> {
         self.all.into_iter().map(|entry| entry.upstream).collect()
     }
 
-    /// The upstreams without a mistake, and the place of each one's response timeout.
+    /// The valid upstreams, each with the place of its response timeout.
     pub(super) fn valid_upstreams(&self) -> impl Iterator<Item = (&Upstream, SourceSpan)> {
         self.all.iter().filter_map(|entry| Some((entry.upstream.as_ref()?, entry.place)))
     }
@@ -145,8 +146,8 @@ impl<'n> ParsedUpstreams<'n> {
         ReservedHeaderNames::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
     }
 
-    /// Each route leads to one upstream: `fenced` are the upstreams of the routes with a fence, and `restricted` are the
-    /// upstreams of the routes with an `allow`.
+    /// Marks the upstreams and services that routes protect. `fenced`: the upstreams of the routes with a fence.
+    /// `restricted`: the upstreams of the routes with an `allow`.
     pub(super) fn mark_protected(
         &mut self,
         fenced: impl Iterator<Item = UpstreamId>,
@@ -164,7 +165,7 @@ impl<'n> ParsedUpstreams<'n> {
     }
 }
 
-/// The names of the fields that only the gateway writes to the upstream.
+/// The names of the header fields to the upstream that only the gateway may write.
 pub(super) fn gateway_fields(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
     let TokenHeaderNames { token, number } = upstream.fields.clone();
     let identity: Vec<String> = upstream.identity_fields.names().map(str::to_owned).collect();
@@ -179,8 +180,7 @@ fn parse_entry<'n>(
     faults: &'n Diagnostics,
 ) -> UpstreamEntry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
-    // After the file is read, the response timeout is needed again. A mapping by itself knows only the place of its
-    // name.
+    // The place of the response timeout is read here, because checks after the file was read report it.
     let read = |block: &mut MappingReader| {
         (parse_upstream(block, name, identities), block.place_of("response_timeout"))
     };
@@ -198,18 +198,20 @@ fn parse_upstream(
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = parse_endpoints(block, written.clone().unwrap_or_default(), "endpoints");
-    // `fencing` has no default: the component that compares the tokens decides how much the lock protects.
+    // `fencing` has no default, because the operator has to decide which component compares the tokens: without one,
+    // only the lock protects.
     block.require("fencing", "fencing: none");
     let fencing = block.keyword("fencing", &FencingLevel::WORDS);
     let fencing = delay::level(block, fencing);
     let expiry = parse_late_dispatch_policy(block, fencing);
     let direct = parse_direct(block, fencing, expiry);
     let patience = match fencing {
-        // A guard lets a request wait for older executions before it forwards the request.
+        // 45 seconds, because a guard lets a request wait for older executions before it forwards the request.
         Some(FencingLevel::Guard) => 45,
-        // The default session timeout less its safety margin: without a comparison of tokens only the lock protects.
+        // The default session timeout less its safety margin, because only the lock protects where no component
+        // compares tokens.
         Some(FencingLevel::None) => 9,
-        // A timeout longer than the delay is a mistake only if the file writes it. The default stays below.
+        // At most the delay: a longer timeout is a mistake, which must not come from a default.
         Some(FencingLevel::Delay(delay)) => delay::default_response_timeout_secs(delay),
         Some(FencingLevel::Upstream) | None => 15,
     };
@@ -223,12 +225,13 @@ fn parse_upstream(
     Some(upstream)
 }
 
-/// Whether a late dispatch is refused behind the gateway.
+/// Reads `not_after`: whether a late request is refused behind the gateway or guard.
 fn late_dispatch_policy(block: &mut MappingReader) -> NotAfterEnforcement {
     block.keyword("not_after", NotAfterEnforcement::WORDS).unwrap_or_default()
 }
 
-/// A guard enforces the deadline in any case, and a service that compares tokens needs none.
+/// Reads `not_after` for a gateway, and reports it where it has no effect: a guard enforces the deadline in any case,
+/// and a service that compares tokens needs none.
 fn parse_late_dispatch_policy(
     block: &mut MappingReader,
     fencing: Option<FencingLevel>,
@@ -281,11 +284,11 @@ fn parse_direct(
 /// The service behind a guard.
 pub(super) struct GuardUpstream {
     pub(super) upstream: Upstream,
-    /// The response timeout, where it is written.
+    /// The place of `response_timeout`; `None` if the field is absent.
     pub(super) place: Option<SourceSpan>,
 }
 
-/// The one upstream of a guard.
+/// Reads the only upstream of a guard.
 pub(super) fn parse_guard_upstream(guard: &mut MappingReader) -> Option<GuardUpstream> {
     guard.require("upstream", "upstream: {endpoint: \"http://127.0.0.1:8000\"}");
     let read = |block: &mut MappingReader| {
@@ -303,7 +306,8 @@ pub(super) fn parse_guard_upstream(guard: &mut MappingReader) -> Option<GuardUps
             terms.check_unfinished_statuses(block);
         }
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
-        // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
+        // The guard compares the tokens itself and passes them on, so for its own upstream no further protection is
+        // expected from the lock.
         written?;
         let mut upstream =
             terms?.into_upstream("upstream".into(), reached?, FencingLevel::Upstream, direct, expiry);
@@ -314,7 +318,7 @@ pub(super) fn parse_guard_upstream(guard: &mut MappingReader) -> Option<GuardUps
     guard.is_present("upstream").then(|| guard.read_inner("upstream", read)).flatten()?
 }
 
-/// Whether no proxy between a guard and the component that refuses late requests sends a request twice.
+/// Reads `direct`: whether no proxy between the guard and the component that refuses late requests repeats a request.
 fn guard_direct(block: &mut MappingReader, expiry: NotAfterEnforcement) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
     if expiry == NotAfterEnforcement::Ignored && block.is_present("direct") {
@@ -328,7 +332,7 @@ fn guard_direct(block: &mut MappingReader, expiry: NotAfterEnforcement) -> bool 
     direct.unwrap_or(false)
 }
 
-/// The settings that every upstream has.
+/// The settings that the upstreams of gateways and guards have in common.
 struct UpstreamSettings {
     fields: TokenHeaderNames,
     identity_fields: IdentityHeaderNames,
@@ -344,13 +348,13 @@ struct UpstreamSettings {
     sharing: LoadBalancingSettings,
 }
 
-/// The same limit as in other proxies that limit the number of fields.
+/// The most header fields of a response. Other proxies have the same limit.
 const RESPONSE_FIELDS: usize = 100;
 const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 
 impl UpstreamSettings {
-    /// `patience` is the default of `response_timeout` in seconds. `identities`: what is verified of clients; `None` where
-    /// nobody but gateways comes.
+    /// Reads the common settings. `patience`: the default of `response_timeout` in seconds. `identities`: the
+    /// identities that are verified of clients; `None` if all clients are gateways.
     fn parse_upstream_settings(
         block: &mut MappingReader,
         patience: u64,
@@ -400,7 +404,7 @@ impl UpstreamSettings {
         })
     }
 
-    /// Checks the fields of a gateway's file about proxies between it and the service.
+    /// Checks the fields of a gateway's policy about proxies between the gateway and the service.
     fn check_hops(&self, block: &mut MappingReader, fencing: Option<FencingLevel>) {
         match fencing {
             Some(FencingLevel::Guard) => {
@@ -416,12 +420,13 @@ impl UpstreamSettings {
                 }
             }
             Some(FencingLevel::None | FencingLevel::Delay(_)) => self.check_unfinished_statuses(block),
-            // The service refuses late requests.
+            // The service compares tokens, so it refuses an old request that a proxy has answered in its place.
             Some(FencingLevel::Upstream) | None => {}
         }
     }
 
-    /// Nothing behind the gateway compares tokens, so an execution that goes on unnoticed meets the next one.
+    /// Reports statuses that are left out of `unfinished`. No component behind the gateway compares tokens, so an
+    /// execution that still runs after such an answer could overlap the next one.
     fn check_unfinished_statuses(&self, block: &mut MappingReader) {
         let left_out =
             InconclusiveStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
@@ -505,7 +510,7 @@ fn token_fields(block: &mut MappingReader) -> TokenHeaderNames {
     TokenHeaderNames { token, number }
 }
 
-/// The fields with what was verified of a client; `None` where one of them is bad.
+/// Reads the header fields for verified identities of clients; `None` if one of them is invalid.
 fn identity_fields(
     block: &mut MappingReader,
     what: &str,
@@ -538,7 +543,7 @@ fn identity_fields(
         .then_some(IdentityHeaderNames { client_name, claims })
 }
 
-/// The lower-case name of a field that may carry what was verified of a client.
+/// Reads the name of a header field for an identity of the client. The name is returned in lower case.
 fn parse_identity_header(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Client-Name`";
     let name = parse_field_name(text, "what was verified of a client", remedy)?;
@@ -548,7 +553,7 @@ fn parse_identity_header(text: &str) -> Result<String, Diagnostic> {
     Ok(name)
 }
 
-/// Each field carries one thing.
+/// Reports header fields that would have two meanings.
 fn check_distinct_fields(
     block: &mut MappingReader,
     fields: &TokenHeaderNames,
@@ -568,16 +573,16 @@ fn check_distinct_fields(
     }
 }
 
-/// A status that a proxy may answer in its own name.
+/// Reads a status with which a proxy may answer in place of the service.
 fn inconclusive_status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 400..=599, "a status from 400 to 599 can be a proxy's own, such as 504")
 }
 
-/// The lower-case name of a field that may carry the name of an operation.
+/// Reads the name of a header field for the name of an operation. The name is returned in lower case.
 fn parse_operation_header(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Operation-Id`";
     let name = parse_field_name(text, "the name of an operation", remedy)?;
-    // Go's HTTP client treats this one as permission to repeat, as it does `Idempotency-Key`.
+    // Go's HTTP client repeats a request with `X-Idempotency-Key` by itself, as it does with `Idempotency-Key`.
     if ["x-idempotency-key", TokenHeaderNames::TOKEN, TokenHeaderNames::NUMBER]
         .contains(&normalize(&name).as_str())
     {
@@ -586,7 +591,7 @@ fn parse_operation_header(text: &str) -> Result<String, Diagnostic> {
     Ok(name)
 }
 
-/// The lower-case name of a field that may carry a token.
+/// Reads the name of a header field for a token. The name is returned in lower case.
 fn field_name(text: &str) -> Result<String, Diagnostic> {
     parse_field_name(text, "a token", "take a name such as `X-Fencing-Token`")
 }
@@ -596,7 +601,7 @@ fn reserved_field_error(text: &str, what: &str, remedy: &str) -> Diagnostic {
     Diagnostic::new(DiagnosticCode::TakenField, message).with_remedy(remedy)
 }
 
-/// The lower-case name of a field that may carry `what`.
+/// Reads the name of a header field for `what`. The name is returned in lower case.
 fn parse_field_name(text: &str, what: &str, remedy: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
         let message = format!("`{text}` is not the name of a header field");

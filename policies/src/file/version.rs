@@ -1,4 +1,4 @@
-//! Reads the version of a file: there is one.
+//! Reads the version of a file; only version 1 exists.
 
 use super::mapping::MappingReader;
 use crate::diagnostics::{Diagnostic, DiagnosticCode};

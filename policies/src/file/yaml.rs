@@ -1,4 +1,4 @@
-//! Reads the YAML of a file into a tree in which every value has its place, or reports what is wrong with the text.
+//! Reads the YAML of a file into a tree in which every value has its place, or reports the mistake in the text.
 
 mod ast;
 mod errors;

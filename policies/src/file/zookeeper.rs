@@ -1,4 +1,4 @@
-//! Reads where the locks live. Refuses timing with which no session deadline could be certain.
+//! Reads the ZooKeeper settings. Reports timing with which a session deadline would not be certain.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::{
 
 pub(super) fn zookeeper(policy: &mut MappingReader) -> Option<ZooKeeperSettings> {
     policy.require("zookeeper", "zookeeper: {servers: [zk1:2181, zk2:2181, zk3:2181]}");
-    // For a section that is absent, no fault about its parts is reported.
+    // If the section is absent, no mistake in its parts must be reported.
     policy.is_present("zookeeper").then(|| policy.read_inner("zookeeper", parse_zookeeper_settings)).flatten()
 }
 
-/// Bad servers are left out; a fault has been reported, so there is no plan.
+/// Reads the fields of `zookeeper`. Invalid servers are left out; they were reported, so the file has no
+/// plan.
 fn parse_zookeeper_settings(block: &mut MappingReader) -> ZooKeeperSettings {
     let servers = servers(block);
     let zookeeper = ZooKeeperSettings {
@@ -48,7 +49,8 @@ fn servers(block: &mut MappingReader) -> Option<Vec<String>> {
     Some(servers)
 }
 
-/// An identity of a scheme that identifies a client. Only the server interprets the part after the colon.
+/// Reads an ACL identity `scheme:id` of a scheme that identifies a client. Only the server interprets the
+/// part after the colon.
 fn parse_acl_identity(text: &str) -> Result<String, Diagnostic> {
     let known = |scheme, id: &str| match scheme {
         "x509" | "sasl" | "ip" => !id.is_empty(),
@@ -77,7 +79,7 @@ fn parse_digest_credential(block: &mut MappingReader) -> Option<DigestCredential
     if written { block.read_inner("digest", read).flatten() } else { None }
 }
 
-/// Checks that our credentials and the ACL fit together.
+/// Reports an ACL mode that does not fit the credentials.
 fn check_acl(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let certificate = zookeeper.tls.as_ref().is_some_and(|tls| tls.client.is_some());
     if zookeeper.acl == AclMode::Closed && !certificate && !block.is_present("digest") {
@@ -101,7 +103,7 @@ fn check_acl(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
 
 fn tls(block: &mut MappingReader) -> Option<ClientTls> {
     let secured = block.is_present("tls");
-    // The field is read also where the section is absent, so that the schema has it.
+    // The field is read even if the section is absent, so that the schema contains it.
     block.read_inner("tls", tls::parse_host_verified_tls).filter(|_| secured)
 }
 
@@ -115,7 +117,8 @@ fn sessions(text: &str) -> Result<usize, Diagnostic> {
     }
 }
 
-/// A follower may expire a session a tick early, and a heartbeat may be late by its own period.
+/// Warns of a margin that is smaller than two delays: a follower may expire a session one tick early, and a
+/// heartbeat may be late by its own period.
 fn warn_thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let session = zookeeper.session_timeout;
     let tick = zookeeper.tick;
@@ -158,7 +161,7 @@ fn warn_short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) 
     }
 }
 
-/// ZooKeeper's default bounds for a session timeout.
+/// Warns of a session timeout outside of the bounds that ZooKeeper has by default.
 fn warn_beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let session = zookeeper.session_timeout;
     let tick = zookeeper.tick;
@@ -182,7 +185,7 @@ fn warn_beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     );
 }
 
-/// Rounds up to a whole millisecond, so that the value in the remedy is large enough.
+/// The duration, rounded up to whole milliseconds, so that the value in a remedy is large enough.
 fn round_up(duration: Duration) -> String {
     scalar::format_duration(duration + Duration::from_nanos(999_999))
 }

@@ -1,15 +1,16 @@
-//! The one canonical spelling of a request's host, or why it has none.
+//! The canonical spelling of a request's host, or the reason for which it has none.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
     sync::Arc,
 };
 
-/// A `Host` field or authority: lower case, no trailing dot, IPv6 in its shortest form and in brackets.
+/// A `Host` field or authority in canonical spelling: lower case, no trailing dot, an IPv6 address in brackets
+/// and in its shortest form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CanonicalHost {
     text: Arc<str>,
-    /// Length of the name in `text`; a colon and the port follow it, where there is one.
+    /// The length of the name in `text`. A colon and the port follow the name, if the host has a port.
     name: usize,
 }
 
@@ -42,7 +43,7 @@ impl CanonicalHost {
             }
         };
         let name = text.len();
-        // A colon without a port behind it means the default port (RFC 3986, 3.2.3).
+        // A colon without a port means the default port (RFC 3986, section 3.2.3).
         if let Some(port) = port.filter(|port| !port.is_empty()) {
             check_port(port)?;
             text.push(':');
@@ -51,12 +52,12 @@ impl CanonicalHost {
         Ok(Self { text: text.into(), name })
     }
 
-    /// Without the port: what `{host}` stands for in a key.
+    /// The host without the port: the value of `{host}` in a key.
     pub fn name(&self) -> &str {
         &self.text[..self.name]
     }
 
-    /// True for an IP address: no name has to be looked up for it.
+    /// True for an IP address, which needs no DNS lookup.
     pub fn is_address(&self) -> bool {
         self.ip().is_some()
     }
@@ -71,7 +72,7 @@ impl CanonicalHost {
         self.text[self.name..].strip_prefix(':').map(|port| port.parse().expect("checked when it was read"))
     }
 
-    /// With the port as it was given.
+    /// The host with its port, if it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -95,7 +96,8 @@ fn ipv6(bracketed: &str) -> Result<(String, Option<&str>), ParseHostError> {
     Ok((format!("[{address}]"), port))
 }
 
-/// Letters, digits, `-` and `_` in labels of 1 to 63, at most 253 in all.
+/// Reads a host name: letters, digits, `-` and `_` in labels of 1 to 63 characters, at most 253 in all. The
+/// name is returned in lower case.
 fn reg_name(raw: &str) -> Result<String, ParseHostError> {
     if raw.is_empty() {
         return Err(ParseHostError::Empty);
@@ -112,7 +114,7 @@ fn reg_name(raw: &str) -> Result<String, ParseHostError> {
 }
 
 fn check_port(port: &str) -> Result<(), ParseHostError> {
-    // `u16::from_str` alone would take a plus sign.
+    // The digits are checked because `u16::from_str` would accept a plus sign.
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
     if digits && port.parse::<u16>().is_ok() { Ok(()) } else { Err(ParseHostError::Port) }
 }
@@ -123,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Every spelling of one host has one name.
+    /// All spellings of a host have the same name.
     #[test]
     fn host_spellings_have_one_name() {
         for (raw, name, text) in [
@@ -143,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A host that servers read differently is rejected.
+    /// A host that servers read in different ways is rejected.
     #[test]
     fn ambiguous_host_is_rejected() {
         for (raw, error) in [

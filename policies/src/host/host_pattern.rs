@@ -14,11 +14,11 @@ pub enum HostMatcher {
     Only(Vec<HostPattern>),
 }
 
-/// One entry of the list.
+/// One entry of the list of hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
     Host(String),
-    /// With its leading dot: every host below a name, at any depth, and not the name itself.
+    /// Every host below a name, at any depth, but not the name itself. The text begins with a dot.
     Below(String),
 }
 
@@ -26,7 +26,7 @@ pub enum HostPattern {
 #[error("neither a host nor `*.` and a host")]
 pub struct ParseHostPatternError;
 
-/// As a policy writes it.
+/// Writes the entry as a policy does.
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -36,7 +36,7 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// The list; empty where every host is served.
+/// Serializes the list; an empty list if every host is served.
 impl Serialize for HostMatcher {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let patterns = match self {
@@ -48,13 +48,13 @@ impl Serialize for HostMatcher {
 }
 
 impl HostMatcher {
-    /// True if the list has the host. The port does not count: behind a load balancer it is not the port of this
-    /// listener.
+    /// Whether the listener serves the host. The port is ignored, because behind a load balancer it is not the
+    /// port of this listener.
     pub fn contains(&self, host: &CanonicalHost) -> bool {
         self.contains_name(host.name())
     }
 
-    /// `name` is the name of a [`CanonicalHost`].
+    /// Like [`Self::contains`]; `name`: the name of a [`CanonicalHost`].
     pub(crate) fn contains_name(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
@@ -62,7 +62,7 @@ impl HostMatcher {
         }
     }
 
-    /// True if this list has every host of `other`.
+    /// Whether this list contains every host of `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,
@@ -73,7 +73,7 @@ impl HostMatcher {
         }
     }
 
-    /// True if some host is in both lists.
+    /// Whether some host is in both lists.
     pub(crate) fn has_common_host(&self, other: &Self) -> bool {
         let (Self::Only(ours), Self::Only(theirs)) = (self, other) else { return true };
         ours.iter().any(|our| theirs.iter().any(|their| our.covers(their) || their.covers(our)))
@@ -81,7 +81,7 @@ impl HostMatcher {
 }
 
 impl HostPattern {
-    /// True if this entry has the host, whatever its port.
+    /// Whether this entry contains the host. The port is ignored.
     pub fn matches(&self, host: &CanonicalHost) -> bool {
         self.matches_name(host.name())
     }
@@ -100,10 +100,10 @@ impl HostPattern {
         }
     }
 
-    /// Reads `pay.example`, an address, or `*.pay.example`.
+    /// Reads a host name, an IP address, or all hosts below a name, as `*.pay.example`.
     ///
     /// # Errors
-    /// Anything else, such as a port or a star in another place.
+    /// Returns an error for anything else, such as a port or a star at another place.
     pub fn parse(text: &str) -> Result<Self, ParseHostPatternError> {
         let (below, name) = text.strip_prefix("*.").map_or((false, text), |name| (true, name));
         let host = CanonicalHost::parse(name).map_err(|_| ParseHostPatternError)?;
@@ -123,7 +123,7 @@ mod tests {
         HostMatcher::Only(list.iter().map(|text| HostPattern::parse(text).expect(text)).collect())
     }
 
-    /// A host is served when the list has it, in any spelling.
+    /// A host is served if the list contains it, in any spelling.
     #[test]
     fn listed_host_is_served_in_any_spelling() {
         let hosts = hosts(&["Pay.Example.", "*.shop.example", "[::1]"]);
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// A text that is no host is not accepted as one that is served.
+    /// A text that is no host is rejected as an entry of the list.
     #[test]
     fn invalid_host_pattern_is_rejected() {
         for bad in ["", "*", "a.*.example", "*.", "pay.example:80", "http://pay.example", "*.*.example"] {

@@ -1,8 +1,8 @@
-//! The values of one body that the keys of a fence, or the conditions of routes, need.
+//! The values of one body that the keys of a fence or the conditions of routes need.
 
 use super::{form_values::FormValues, json::JsonValues};
 
-/// The values of one body. Which of them were kept depends on the templates or conditions for which it was read.
+/// The values of one body. Only the values of the templates or conditions for which the body was read are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyValues {
     Json(JsonValues),

@@ -1,4 +1,4 @@
-//! The claims of a verified token, as far as a plan reads them.
+//! The claims of a verified token that a plan reads.
 
 use serde_json::Value;
 
@@ -11,23 +11,24 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimValues {
     single: JsonValues,
-    /// The texts to which each pointer with `*` leads.
+    /// For each pointer with `*`, the texts to which it leads.
     lists: Vec<(JsonPointer, Vec<String>)>,
 }
 
-/// Two readers could take other claims from the token.
+/// The error for a token whose claims two readers could read in different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the claims can be read in more than one way")]
 pub struct AmbiguousClaimsError;
 
-/// The claim whose words are values by themselves (RFC 8693, 4.2).
+/// The claim whose words each count as a value (RFC 8693, section 4.2).
 const SCOPE: &str = "scope";
 
 impl ClaimValues {
-    /// `payload`: the claims of a token whose signature was verified. Only the values of `pointers` are kept.
+    /// Reads the claims of a token, and keeps the values of `pointers`. `payload`: the claims, whose signature was
+    /// verified.
     ///
     /// # Errors
-    /// [`AmbiguousClaimsError`], by the same rules as for a body of which keys are made.
+    /// Returns [`AmbiguousClaimsError`], by the rules for a JSON body from which keys are made.
     pub fn parse(payload: &[u8], pointers: &[JsonPointer]) -> Result<Self, AmbiguousClaimsError> {
         let single = pointers.iter().filter(|pointer| !pointer.is_list());
         let single = JsonValues::parse(payload, single, std::iter::empty(), JsonValues::LARGEST_IN_DOUBLE);
@@ -36,7 +37,8 @@ impl ClaimValues {
         if listed.peek().is_none() {
             return Ok(Self { single, lists: Vec::new() });
         }
-        // No two members have one name, as was found above.
+        // `serde_json` keeps only the last of several members with the same name, but such a payload was rejected
+        // above.
         let payload: Value = serde_json::from_slice(payload).map_err(|_| AmbiguousClaimsError)?;
         let lists = listed.map(|pointer| {
             let mut texts = Vec::new();
@@ -46,12 +48,12 @@ impl ClaimValues {
         Ok(Self { single, lists: lists.collect() })
     }
 
-    /// `None` where the token has no such claim.
+    /// The value of a claim; `None` if the token does not have it.
     pub(super) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
         self.single.value_at(pointer)
     }
 
-    /// The value of a claim as text; `None` where the token has no such claim, or one that is no text and no integer.
+    /// The value of a claim as text; `None` if the token does not have it, or if it is neither a text nor an integer.
     pub fn text(&self, claim: &JsonPointer) -> Option<&str> {
         match self.value_at(claim)? {
             JsonScalar::Text(text) | JsonScalar::Integer(text) => Some(text),
@@ -59,7 +61,8 @@ impl ClaimValues {
         }
     }
 
-    /// True if some value of the claim is wanted: the value, a word of `scope`, or an item of a list.
+    /// Whether some value of the claim is wanted. The values are the value itself, the words of `scope`, or the items
+    /// of a list.
     pub(crate) fn any_text(&self, claim: &JsonPointer, is_wanted: impl Fn(&str) -> bool) -> bool {
         if claim.is_list() {
             let texts = self.lists.iter().find(|(known, _)| known == claim);
@@ -71,7 +74,7 @@ impl ClaimValues {
     }
 }
 
-/// The texts at the end of a pointer. Items that are no texts are passed over.
+/// Collects the texts to which a pointer leads. Items that are no texts are skipped.
 fn collect_texts(value: &Value, steps: &[PointerStep], texts: &mut Vec<String>) {
     match (steps, value) {
         ([], Value::String(text)) => texts.push(text.clone()),

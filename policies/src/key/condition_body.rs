@@ -1,4 +1,4 @@
-//! A JSON body as far as the conditions of routes need it.
+//! The values of a JSON body that the conditions of routes need.
 
 use std::iter;
 
@@ -9,21 +9,22 @@ use super::{
 };
 use crate::graphql::GraphqlOperation;
 
-/// A body, read for the conditions of every route that may take its request.
+/// A body that was read for the conditions of every route that may take its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionBody {
     values: JsonValues,
-    /// The pointers for which it was read.
+    /// The pointers whose values were read.
     pointers: Vec<JsonPointer>,
-    /// Where a route asks for it.
+    /// The effect of the request as a GraphQL request, if some condition asks for it.
     graphql: Option<GraphqlOperation>,
 }
 
 impl ConditionBody {
-    /// `query`: that of the URL. `reads_graphql`: some condition asks what the request can do, as GraphQL.
+    /// Reads a body for conditions. `query`: the query of the URL. `reads_graphql`: some condition asks for
+    /// the effect of the request as a GraphQL request.
     ///
     /// # Errors
-    /// Another reader could take other values from it, or it is no JSON object.
+    /// Returns an error if another reader could take other values from the body, or if it is no JSON object.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         query: Option<&str>,
@@ -32,7 +33,8 @@ impl ConditionBody {
     ) -> Result<Self, ParseBodyError> {
         let pointers: Vec<JsonPointer> = pointers.cloned().collect();
         let values = JsonValues::parse(bytes, pointers.iter(), iter::empty(), JsonValues::LARGEST_IN_DOUBLE)?;
-        // A list may be several requests in one, and of another value no member is known.
+        // Only an object is accepted: a list may be several requests in one, and any other value has no
+        // members.
         if !bytes.trim_ascii_start().starts_with(b"{") {
             return Err(ParseBodyError::NotObject);
         }
@@ -40,17 +42,17 @@ impl ConditionBody {
         Ok(Self { values, pointers, graphql })
     }
 
-    /// True if the body was read for a condition on the member to which the pointer leads.
+    /// Whether the body was read for a condition on this member.
     pub(crate) fn is_read_for(&self, pointer: &JsonPointer) -> bool {
         self.pointers.contains(pointer)
     }
 
-    /// `None` where the body has no such value, or where no pointer named the value when the body was read.
+    /// The value of a member. `None` if the body does not have it, or was not read for this pointer.
     pub(crate) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
         self.values.value_at(pointer)
     }
 
-    /// True if something else than an object or `null` stands where the pointer leads on to a value.
+    /// Whether a value other than an object or `null` is on the way of the pointer.
     pub(crate) fn is_blocked(&self, pointer: &JsonPointer) -> bool {
         self.values.is_blocked(pointer)
     }

@@ -1,12 +1,12 @@
-//! Refuses a request in which a value of a key stands in another source under the same name and with another value.
+//! Refuses a request if another of its sources has the name of a key's value with a different value.
 //!
 //! Services merge sources: Rails reads a query over a JSON body, echo a body over the path, PHP a form and a cookie
-//! over the query. Such a service would work on another resource than the one that is locked. Every name that one reader
-//! could take for the same name counts as that name.
+//! over the query. Such a service would use another resource than the locked one. Every name that some reader could
+//! take for the same name counts as that name.
 //!
-//! Rails has two more names for what stands in a JSON body: a body that is no object is the parameter `_json`, and the members
-//! of an object are also members of a parameter that is called as the controller is (`ParamsWrapper`), unless the request
-//! has a parameter of that name.
+//! Rails has two more names for values of a JSON body. A body that is no object becomes the parameter `_json`. The
+//! members of an object also become members of a parameter with the name of the controller (`ParamsWrapper`), unless
+//! the request has a parameter of that name.
 
 use std::{borrow::Cow, cell::Cell, iter};
 
@@ -26,10 +26,10 @@ use super::{
     values::{HeaderLookup, RequestValues},
 };
 
-/// No text is equal to it: these bytes are not UTF-8.
+/// Bytes that are not UTF-8, so that no text is equal to them.
 const NO_TEXT: &[u8] = b"\xff";
 
-/// U+FEFF in UTF-8.
+/// The byte order mark, U+FEFF, in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 const IN_PATH: &str = "stands in the path, too, with another value";
@@ -47,14 +47,14 @@ const CHARSET: &str = "may stand in the body, too, which is in another character
 const KIND: &str = "may stand in the body, too, which has no single `Content-Type`";
 const MANY: &str = "may stand in another source, too, which has more than 10000 fields";
 
-/// The sources of a request beside the query, which [`RequestValues::query`] has.
+/// The sources of a request other than the query, which is in [`RequestValues::query`].
 #[derive(Debug, Clone, Copy)]
 pub struct RequestParameterSources<'a> {
     /// The variables of the route's path, with their decoded values.
     pub path: &'a [(&'a str, &'a str)],
-    /// The lines of `Cookie`.
+    /// The values of the `Cookie` fields.
     pub cookies: &'a [&'a [u8]],
-    /// `None` where the body is not buffered in full.
+    /// The body; `None` if it is not buffered in full.
     pub content: Option<CompleteBody<'a>>,
 }
 
@@ -65,10 +65,11 @@ pub struct CompleteBody<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Compares the values of `templates` with the other sources of a request. A value that is missing is not compared.
+/// Compares the values of `templates` with the other sources of a request. A missing value is not compared.
 ///
 /// # Errors
-/// A value stands in a source that `conflicts` compares, under the same name and with another value; or it may stand there.
+/// Returns an error if a source that `conflicts` compares has, or may have, another value under the name of a compared
+/// value.
 pub(crate) fn compare_with_other_sources<'t>(
     templates: impl Iterator<Item = &'t KeyTemplate>,
     conflicts: &SourceConflictPolicy,
@@ -87,11 +88,12 @@ pub(crate) fn compare_with_other_sources<'t>(
     compare(&wanted, conflicts, values, sent)
 }
 
-/// Compares members of a JSON body, by which a route was chosen, with the other sources of a request. A member that is missing
-/// or no text may stand nowhere else: the service could read it there, and take the request for that of another route.
+/// Compares the members of a JSON body by which a route was chosen with the other sources of a request. If such a
+/// member is missing or is no text, no other source may have its name: the service could read the member there, and
+/// treat the request as one of another route.
 ///
 /// # Errors
-/// A member stands elsewhere under the same name and with another value.
+/// Returns an error if another source has, or may have, a different value under the name of a member.
 pub(crate) fn compare_members_with_other_sources<'t>(
     members: impl Iterator<Item = (&'t JsonPointer, Option<String>)>,
     conflicts: &SourceConflictPolicy,
@@ -123,7 +125,8 @@ fn compare(
     cookies.check_cookies(sent.cookies)?;
     match sent.content.filter(|content| !content.bytes.is_empty()) {
         Some(content) => {
-            // A body out of which a key is taken is JSON for the service as well.
+            // If a key was taken from the JSON body, the service reads the body as JSON as well, so it is not compared
+            // as a form or XML.
             let reads_json = wanted.iter().any(|wanted| wanted.own == ParameterLocation::Json);
             let unless_json =
                 |other| if reads_json { KeyValuesToCompare::default() } else { compared(other) };
@@ -138,15 +141,16 @@ fn compare(
     }
 }
 
-/// A value of a key, or one by which a route was chosen.
+/// A value that is compared: that of a variable in a key, or of a member by which a route was chosen.
 struct ComparedVariableValue<'t> {
     variable: Cow<'t, TemplateVariable>,
     own: ParameterLocation,
-    /// The name under which it may stand elsewhere.
+    /// The normalized name under which another source may have the value.
     folded: NormalizedParamName,
-    /// The name that Rails gives to it, where the JSON body is a list.
+    /// The name under which Rails has the value if the JSON body is a list.
     folded_root: Option<NormalizedParamName>,
-    /// As it stands in the key; of a list each value that stands in a key.
+    /// The values with which another source is compared, as they are in the keys. For a list these are the values of
+    /// its items.
     values: Vec<String>,
 }
 
@@ -174,13 +178,13 @@ impl<'t> ComparedVariableValue<'t> {
             | TemplateValueSource::ClientName
             | TemplateValueSource::Jwt(_) => return None,
         };
-        // A list without an item is compared as well: another source may have one.
+        // An empty list is compared as well, because another source may have items for it.
         let known = template.comparable_values(variable, values).ok()?;
         let variable = Cow::Borrowed(variable);
         Some(Self { variable, own, folded: folded.without_indexes(), folded_root, values: known })
     }
 
-    /// `text`: the value of the member, where it is a text, an integer or a boolean.
+    /// The comparison of a member of the body. `text`: its value, if that is a text, an integer or a boolean.
     fn of_member(pointer: &JsonPointer, text: Option<String>) -> Option<Self> {
         let source = TemplateValueSource::Body(pointer.clone());
         Some(Self {
@@ -196,12 +200,13 @@ impl<'t> ComparedVariableValue<'t> {
         iter::once(&self.folded).chain(&self.folded_root)
     }
 
-    /// The steps from the outermost object or list of a JSON body to the value.
+    /// The steps of the pointer, from the outermost object or list of a JSON body to the value.
     fn steps(&self) -> &[PointerStep] {
         self.variable.pointer().map_or(&[][..], JsonPointer::steps)
     }
 
-    /// The service works on a resource that is locked, if it reads `other`. Of a list it may read a part.
+    /// Whether `other`, after the filters, is one of the values in the keys. A service that reads `other` then uses a
+    /// locked resource. Of a list, another source may have only a part.
     fn has_filtered_value(&self, other: &str) -> bool {
         let other = self.variable.filters.iter().try_fold(other.to_owned(), apply_filter);
         other.is_ok_and(|other| self.values.contains(&other))
@@ -212,14 +217,14 @@ impl<'t> ComparedVariableValue<'t> {
     }
 }
 
-/// The name that a member of a body has in a query or a form: `a[id]` for `/a/id`.
+/// The name under which a query or a form has a member of the body: `a[id]` for `/a/id`.
 fn member_name(pointer: &JsonPointer) -> Option<NormalizedParamName> {
     let (first, rest) = pointer.steps().split_first()?;
     let first = first.json_member_name().unwrap_or_default();
     Some(NormalizedParamName::new(format!("{first}{}", in_brackets(rest)).as_bytes()))
 }
 
-/// The name that Rails gives to a value of a body which is a list; `None` where the body has to be an object.
+/// The name under which Rails has a value of a body that is a list; `None` if the pointer needs an object.
 fn root_name(pointer: &JsonPointer) -> Option<NormalizedParamName> {
     let (first, rest) = pointer.steps().split_first()?;
     let is_of_list = *first == PointerStep::EveryItem || first.index().is_some();
@@ -231,11 +236,11 @@ fn in_brackets(steps: &[PointerStep]) -> String {
     steps.iter().map(|step| format!("[{}]", step.json_member_name().unwrap_or_default())).collect()
 }
 
-/// The values that one source is compared with.
+/// The values with which one source is compared.
 #[derive(Default)]
 struct KeyValuesToCompare<'w, 't> {
     wanted: Vec<&'w ComparedVariableValue<'t>>,
-    /// Members of a JSON body may stand below another name here.
+    /// True if members of a JSON body may also have a name below another one in this source.
     unwraps: bool,
 }
 
@@ -268,7 +273,7 @@ impl<'t> KeyValuesToCompare<'_, 't> {
     }
 
     fn check_query(&self, query: &str) -> Result<(), ExtractKeyError> {
-        // Servers read a character that is not escaped in several character sets, so no value is equal to it.
+        // Servers read characters that are not escaped in several character sets, so such a value is equal to none.
         self.check_fields(query.as_bytes(), IN_QUERY, |value| {
             if value.is_ascii() { form::decode_leniently(value) } else { NO_TEXT.into() }
         })
@@ -296,8 +301,8 @@ impl<'t> KeyValuesToCompare<'_, 't> {
         Ok(())
     }
 
-    /// Any bytes that some reader may take for a form. In an image there are more fields than in any form, but few
-    /// are short: only names that take time are counted.
+    /// Checks bytes that some reader may take for a form. An image has more separators than any form has fields, but
+    /// few of the pieces between them look like names. So only names that are expensive to compare are counted.
     fn check_bare_fields(&self, bytes: &[u8]) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
@@ -315,7 +320,7 @@ impl<'t> KeyValuesToCompare<'_, 't> {
         Ok(())
     }
 
-    /// Some readers decode a name or a value, and others do not.
+    /// Checks cookies with their names and values both as they are and decoded, because only some readers decode them.
     fn check_cookies(&self, lines: &[&[u8]]) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
@@ -380,7 +385,7 @@ impl<'t> KeyValuesToCompare<'_, 't> {
         if read.is_ok() { Ok(()) } else { self.check_malformed(body) }
     }
 
-    /// The JSON body out of which the values are taken.
+    /// Checks the JSON body from which the values are taken: an object in it may have members of the same names.
     fn check_wrapped(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
@@ -402,7 +407,7 @@ impl<'t> KeyValuesToCompare<'_, 't> {
         if read.is_ok() { Ok(()) } else { self.reject(BROKEN) }
     }
 
-    /// No element and no attribute may have the name, with any value.
+    /// Checks an XML body: no element and no attribute may have the name of a value, whatever their content.
     fn check_xml(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt =
             body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !declares_ascii_charset(body);
@@ -413,7 +418,8 @@ impl<'t> KeyValuesToCompare<'_, 't> {
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.error(IN_XML)))
     }
 
-    /// A body that two readers could take for two bodies is refused if it names a value, or may do so in another spelling.
+    /// Checks a body that readers could split in different ways. It is refused if it contains the name of a value, or
+    /// could contain it in another spelling.
     fn check_malformed(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt = body.contains(&0)
             || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| contains_ignoring_case(body, sign));
@@ -429,15 +435,15 @@ impl<'t> KeyValuesToCompare<'_, 't> {
     }
 }
 
-/// In any case. `text` is not empty.
+/// Whether `body` contains `text`, in upper or lower case. `text` is not empty.
 fn contains_ignoring_case(body: &[u8], text: &[u8]) -> bool {
     body.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
 }
 
-/// Character sets in which the characters of ASCII are their bytes, and no others are.
+/// Character sets in which each ASCII character is its ASCII byte, and no other character has such a byte.
 const LIKE_ASCII: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252"];
 
-/// True unless the first line of an XML document names another character set.
+/// Whether the declaration of an XML document names no other character set than those of [`LIKE_ASCII`].
 fn declares_ascii_charset(body: &[u8]) -> bool {
     let end = body.windows(2).position(|part| part == b"?>").unwrap_or(0);
     let declared = String::from_utf8_lossy(&body[..end]).to_ascii_lowercase();
@@ -447,13 +453,13 @@ fn declares_ascii_charset(body: &[u8]) -> bool {
     })
 }
 
-/// The formats in which a service may read a body.
+/// The formats in which a service may read the body.
 struct PossibleBodyFormats {
     form: bool,
     multipart: bool,
     json: bool,
     xml: bool,
-    /// The request does not declare the format of the body.
+    /// True if the request has no content type.
     unsaid: bool,
 }
 
@@ -470,7 +476,7 @@ impl CompleteBody<'_> {
         let kind = match self.said.kind {
             HeaderLookup::One(kind) => String::from_utf8_lossy(kind),
             HeaderLookup::Absent => "".into(),
-            // Some readers take the first one, others the last one or none.
+            // Some readers take the first content type, others the last or none, so no format is certain.
             HeaderLookup::Several | HeaderLookup::Respelled => {
                 return [form, json, xml].into_iter().try_for_each(|compared| compared.reject(KIND));
             }
@@ -486,7 +492,7 @@ impl CompleteBody<'_> {
             }
             if readings.xml { xml.reject(reason) } else { Ok(()) }
         })?;
-        // Readers that leave it out find another first field, or a body where others find none.
+        // Some readers leave the byte order mark out, and so find another first name, or a body where others find none.
         if self.bytes.starts_with(BYTE_ORDER_MARK) {
             if readings.form && !readings.unsaid {
                 form.reject(MARKED)?;
@@ -516,14 +522,14 @@ impl CompleteBody<'_> {
         if readings.xml && !xml.is_empty() { xml.check_xml(self.bytes) } else { Ok(()) }
     }
 
-    /// `content_type`: the content type in lower case, empty where there is none.
+    /// The formats in which a service may read the body. `content_type`: in lower case; empty if there is none.
     fn possible_formats(&self, content_type: &str) -> PossibleBodyFormats {
         let undeclared = content_type.trim().is_empty();
         let begins = |text: &[u8]| {
             let bytes = self.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(self.bytes);
             bytes.trim_ascii_start().starts_with(text)
         };
-        // `openxmlformats` are archives.
+        // `xml` within a longer word does not count: types with `openxmlformats` are ZIP archives.
         let says_xml = || {
             content_type
                 .match_indices("xml")
@@ -532,14 +538,14 @@ impl CompleteBody<'_> {
         PossibleBodyFormats {
             form: content_type.contains("x-www-form-urlencoded") || undeclared,
             multipart: content_type.contains("multipart/") || undeclared && begins(b"--"),
-            // Some services read every body as JSON, whatever its content type.
+            // Some services read every body as JSON, whatever its content type is.
             json: content_type.contains("json") || begins(b"{"),
             xml: says_xml() || undeclared && begins(b"<"),
             unsaid: undeclared,
         }
     }
 
-    /// The error is the reason why the bytes are not those that the service reads.
+    /// Checks that the service reads the same bytes. The error is the reason for which it may read others.
     fn check_readable(&self, content_type: &str) -> Result<(), &'static str> {
         match self.said.coding {
             HeaderLookup::Absent => {}

@@ -1,30 +1,30 @@
-//! Checks what a request declares about its body. A value can be taken from JSON or a form in UTF-8 only, without a content
-//! coding.
+//! Checks the content type and the content coding of a body. A value can only be taken from JSON or a form in UTF-8,
+//! without a content coding.
 //!
-//! The service reads a body as the request declares it. Declared as a form, as compressed, or in another character
-//! set, the same bytes would have other values for the service than in the key.
+//! The service reads a body as the request declares it. With another declaration, such as a compressed body or another
+//! character set, the same bytes would have other values for the service than for the key.
 
 use super::{error::ParseBodyError, form_values::FormEncoding, values::HeaderLookup};
 use crate::header_name::is_token;
 
-/// What a request declares about its body.
+/// The declarations of a request about its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDeclaration<'a> {
-    /// `Content-Type`.
+    /// The `Content-Type` field.
     pub kind: HeaderLookup<'a>,
-    /// `Content-Encoding`.
+    /// The `Content-Encoding` field.
     pub coding: HeaderLookup<'a>,
 }
 
 impl<'a> ContentDeclaration<'a> {
-    /// The one `Content-Type` of a body without a content coding; empty where there are none or several.
+    /// The content type of a body without a content coding; empty if there is none, or more than one.
     fn single_kind(&self) -> Result<&'a str, ParseBodyError> {
         if self.coding != HeaderLookup::Absent {
             return Err(ParseBodyError::Encoded);
         }
         match self.kind {
             HeaderLookup::One(kind) => Ok(std::str::from_utf8(kind).unwrap_or_default()),
-            // Some servers read a body without a `Content-Type` as a form.
+            // Without a content type, or with several, the body counts as undeclared: some servers read it as a form.
             HeaderLookup::Absent | HeaderLookup::Several => Ok(""),
             HeaderLookup::Respelled => Err(ParseBodyError::DeclaredTwice),
         }
@@ -53,7 +53,7 @@ impl<'a> ContentDeclaration<'a> {
         if !named.eq_ignore_ascii_case("multipart/form-data") {
             return Err(ParseBodyError::NoForm);
         }
-        // Whether the boundary is one for every reader is known when the parts are cut.
+        // The boundary is checked later, when the body is split into parts.
         let is_boundary = |part: &&str| {
             let name = part.split('=').next().unwrap_or_default();
             name.trim().eq_ignore_ascii_case("boundary")
@@ -63,7 +63,7 @@ impl<'a> ContentDeclaration<'a> {
     }
 }
 
-/// `malformed`: the error where a parameter could be taken for another one.
+/// Checks the parameters of a content type. `malformed`: the error for a parameter that could be taken for another one.
 fn check_parameters<'p>(
     parts: impl Iterator<Item = &'p str>,
     malformed: ParseBodyError,
@@ -71,7 +71,8 @@ fn check_parameters<'p>(
     parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(|part| check_parameter(part, malformed))
 }
 
-/// A parameter that is no character set may have any value, if every reader takes it for the same parameter.
+/// Checks one parameter. A parameter other than the character set may have any value, if every reader takes it for the
+/// same parameter.
 fn check_parameter(part: &str, malformed: ParseBodyError) -> Result<(), ParseBodyError> {
     let (name, value) = part.split_once('=').ok_or(malformed)?;
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
@@ -84,13 +85,13 @@ fn check_parameter(part: &str, malformed: ParseBodyError) -> Result<(), ParseBod
     match name.strip_prefix("charset") {
         Some("") if text == "utf-8" || text == "utf8" => Ok(()),
         Some(_) => Err(ParseBodyError::Charset),
-        // Some readers look for `charset=` anywhere in the field.
+        // Some readers search the whole field for `charset=`.
         None if text.contains("charset") => Err(ParseBodyError::Charset),
         None => Ok(()),
     }
 }
 
-/// Characters that may stand between quotes: none at which a reader without quotes would end the value.
+/// Whether a quoted text has no character at which a reader that ignores quotes would end the value.
 fn is_safe_quoted_text(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !br#""\;,"#.contains(&byte))
 }
@@ -104,7 +105,7 @@ mod tests {
             .require_json()
     }
 
-    /// A content type of JSON in UTF-8 is accepted in every usual spelling.
+    /// A content type of JSON in UTF-8 is accepted in every common spelling.
     #[test]
     fn utf8_json_type_is_accepted() {
         for kind in [
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A form is accepted that is said to be one, once and in UTF-8.
+    /// A form is accepted only if its content type is declared once, as a form, and in UTF-8.
     #[test]
     fn only_utf8_form_type_is_accepted() {
         let form = |kind: &'static str| {

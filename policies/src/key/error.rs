@@ -1,25 +1,25 @@
-//! Why a request has no key, and why no value can be taken from its body.
+//! The errors of a request that has no key, and of a body from which no value can be taken.
 
 use super::{
     pointer::DEEPEST,
     resource::{KeySetSizeError, ResourceKey},
 };
 
-/// Why a request has no key. The client is at fault; no message repeats text of the client.
+/// The reason for which a request has no key. The client is at fault, and no message repeats text of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtractKeyError {
-    /// Absent or empty.
+    /// The value of the variable is absent or empty.
     #[error("`{variable}` has no value")]
     Missing { variable: String },
     #[error("`{variable}` {why}")]
     Invalid { variable: String, why: &'static str },
-    /// The client has shown no certificate, or none with a name that counts.
+    /// The client has shown no certificate, or none with a name of the configured kind.
     #[error("the client has shown no certificate with a name that counts")]
     NoClientName,
     /// The request has no bearer token.
     #[error("the request has no bearer token")]
     NoToken,
-    /// A list without an item, or none at all.
+    /// The list of the variable is empty or absent.
     #[error("`{variable}` is an empty list")]
     EmptyList { variable: String },
     #[error("the key is longer than {} bytes", ResourceKey::MAX_SEGMENT)]
@@ -31,12 +31,13 @@ pub enum ExtractKeyError {
         ResourceKey::MOST_BYTES_IN_SET
     )]
     SetTooLong { length: usize },
-    /// The values of the key give no lock path.
+    /// The values of the key cannot form a lock path.
     #[error("the lock path {0}")]
     LockPath(&'static str),
 }
 
-/// Why no value can be taken from a body. The client is at fault; no message repeats text of the client.
+/// The reason for which no value can be taken from a body. The client is at fault, and no message repeats text of the
+/// client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBodyError {
     #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
@@ -55,7 +56,7 @@ pub enum ParseBodyError {
     Encoded,
     #[error("the body is not JSON")]
     NotJson,
-    /// A list may be several requests in one.
+    /// The body is not an object. A list may be several requests in one.
     #[error("the body is not one JSON object, and the route depends on its members")]
     NotObject,
     #[error("the body has an object with two members of one name")]
@@ -93,19 +94,19 @@ impl From<KeySetSizeError> for ExtractKeyError {
     }
 }
 
-/// Why one value cannot be part of a key.
+/// The reason for which one value cannot be part of a key.
 pub(super) enum ExtractValueError {
     Missing,
     Invalid(&'static str),
-    /// The client has no name.
+    /// The client has no name from a certificate.
     NoClientName,
-    /// There is no verified token.
+    /// The request has no verified token.
     NoToken,
 }
 
 pub(super) const NOT_UTF8: &str = "is not UTF-8";
-/// Node, WSGI and Tomcat take the bytes of a header field for ISO 8859-1, and so does WSGI with those of a query; others take both for
-/// UTF-8.
+/// Node, WSGI and Tomcat read the bytes of a header field as ISO 8859-1, and WSGI does so with a query, too. Other
+/// servers read both as UTF-8.
 pub(super) const NOT_ASCII: &str =
     "has a character beyond ASCII that is not escaped, which servers read in different character sets";
 pub(super) const TWICE: &str = "is there more than once";

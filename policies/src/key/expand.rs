@@ -1,4 +1,4 @@
-//! Puts the values of one request into a key template.
+//! Replaces the variables of a key template with the values of one request.
 
 #[cfg(test)]
 mod tests;
@@ -19,12 +19,13 @@ impl KeyTemplate {
     /// Makes the key of a request. The same values give the same key, and different values give different keys.
     ///
     /// # Errors
-    /// A value is missing or cannot be part of a key. The value of a list is missing here: see [`KeyTemplate::expand_all`].
+    /// Returns an error if a value is missing or cannot be part of a key. A list counts as missing; use
+    /// [`KeyTemplate::expand_all`] for it.
     pub fn expand(&self, values: &dyn RequestValues) -> Result<ResourceKey, ExtractKeyError> {
         self.expand_with(values, &[])
     }
 
-    /// `item`: the values of the variables that take one of an item, left to right.
+    /// Makes one key. `item`: the values for the variables that stand for list items, from left to right.
     pub(super) fn expand_with(
         &self,
         values: &dyn RequestValues,
@@ -46,7 +47,7 @@ impl KeyTemplate {
     }
 }
 
-/// The value of a header field; `None` where it is absent or empty.
+/// The value of a header field; `None` if it is absent or empty.
 pub(crate) fn header_value(
     values: &dyn RequestValues,
     name: &str,
@@ -54,7 +55,7 @@ pub(crate) fn header_value(
     TemplateVariable::without_filters(TemplateValueSource::Header(name.into())).optional_value(values)
 }
 
-/// The value of a parameter of the query; `None` where it is absent or empty.
+/// The value of a query parameter; `None` if it is absent or empty.
 pub(crate) fn query_value(values: &dyn RequestValues, name: &str) -> Result<Option<String>, ExtractKeyError> {
     TemplateVariable::without_filters(TemplateValueSource::Query(name.into())).optional_value(values)
 }
@@ -111,7 +112,7 @@ impl TemplateValueSource {
                 HeaderLookup::One(bytes) => into_utf8(bytes)?,
             },
             Self::Host => values.request_host().ok_or(ExtractValueError::Missing)?.to_owned(),
-            // Filters are about the name alone.
+            // Filters apply to the name without its kind; `qualify` puts the kind back.
             Self::ClientName => {
                 values.client_name().ok_or(ExtractValueError::NoClientName)?.without_kind().to_owned()
             }
@@ -129,8 +130,8 @@ impl TemplateValueSource {
         check_printable(value)
     }
 
-    /// What the filters have made of the value. The name of a client gets its kind back, so that names of two kinds never make
-    /// one key.
+    /// Puts the kind of a client's name back before the filtered value, so that names of different kinds never give the
+    /// same key. Other values are returned unchanged.
     pub(super) fn qualify(&self, value: String, values: &dyn RequestValues) -> String {
         match (self, values.client_name()) {
             (Self::ClientName, Some(name)) if !name.prefix().is_empty() => name.prefix().to_owned() + &value,
@@ -139,12 +140,12 @@ impl TemplateValueSource {
     }
 }
 
-/// The text of a value that was found in JSON.
+/// The text of a value from JSON, as a part of a key.
 fn json_text(found: Option<&JsonScalar>) -> Result<String, ExtractValueError> {
     found.ok_or(ExtractValueError::Missing)?.key_text().map(str::to_owned)
 }
 
-/// The value, unless it has a control character.
+/// Returns the value unless it contains a control character.
 pub(super) fn check_printable(value: String) -> Result<String, ExtractValueError> {
     if value.chars().any(char::is_control) {
         return Err(ExtractValueError::Invalid("has a control character"));
@@ -160,12 +161,13 @@ pub(super) fn into_utf8(bytes: &[u8]) -> Result<String, ExtractValueError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
 }
 
-/// The value of a header field, of which every server reads the same characters.
+/// Returns the value of a header field if it is ASCII, which every server reads in the same way.
 pub(super) fn check_ascii(value: String) -> Result<String, ExtractValueError> {
     if value.is_ascii() { Ok(value) } else { Err(ExtractValueError::Invalid(NOT_ASCII)) }
 }
 
-/// Appends a value to the key, escaped: no character of a separator is left in it, so its end can be seen in the key.
+/// Appends a value to the key, escaped. An escaped value contains no character of a separator, so its end is visible in
+/// the key.
 pub(super) fn push_escaped(value: &str, key: &mut String) {
     for byte in value.bytes() {
         if is_unreserved(byte) {

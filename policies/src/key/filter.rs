@@ -1,4 +1,4 @@
-//! The filters of a template: each makes one spelling out of all that mean one resource, or refuses the value.
+//! The filters of a template. Each gives one spelling to all values that mean the same resource, or refuses the value.
 
 use std::fmt;
 
@@ -8,29 +8,32 @@ use super::{error::ExtractValueError, pattern::ValuePattern, query::CommaPolicy}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplateValueFilter {
-    /// ASCII letters to lower case. Only ASCII: Unicode's tables grow, and gateways of two versions must agree.
+    /// Makes ASCII letters lower case. Only ASCII, because Unicode's tables grow, and gateways of two versions must
+    /// agree.
     Lower,
-    /// All letters to one case, in the composed form, by the tables of Unicode. Which tables these are stands in the published plan.
+    /// Folds the case of all letters, in the composed form, by the tables of Unicode. The version of the tables is part
+    /// of the published plan.
     Casefold,
-    /// The composed form of Unicode (UAX 15), by its tables.
+    /// Makes the composed form of Unicode (UAX 15). The version of the tables is part of the published plan.
     Nfc,
     /// Removes spaces from both ends.
     Trim,
-    /// A whole number of at most 39 digits, without leading zeros.
+    /// Accepts a whole number of at most 39 digits, and removes leading zeros.
     Int,
-    /// A UUID (RFC 9562, 4), in lower case and with its four hyphens.
+    /// Accepts a UUID (RFC 9562, section 4), and writes it in lower case with its four hyphens.
     Uuid,
     /// Refuses a value that the pattern does not match as a whole.
     Match(ValuePattern),
-    /// Takes one of these suffixes off, in any case of ASCII letters.
+    /// Removes one of these suffixes, in upper or lower case of ASCII letters.
     Without(Vec<Box<str>>),
-    /// Of a list of parameters: several values stand in one parameter, with commas between them. It changes no single value.
+    /// For a list of parameters: one parameter contains several values, with commas between them. Changes no single
+    /// value.
     Split,
-    /// Of a list of parameters: a comma is a part of the value. It changes no value.
+    /// For a list of parameters: a comma is a part of the value. Changes no value.
     Whole,
 }
 
-/// What is wrong with a filter in a template.
+/// The mistake in a filter of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ParseTemplateFilterError {
     Unknown,
@@ -41,7 +44,7 @@ impl TemplateValueFilter {
     pub const WORDS: [&str; 10] =
         ["lower", "casefold", "nfc", "trim", "int", "uuid", "match", "without", "split", "whole"];
 
-    /// `text` is a word, or a word and its arguments in quotes: `without('.json', '.xml')`.
+    /// Reads a filter. `text`: a word, or a word with quoted arguments: `without('.json', '.xml')`.
     pub(super) fn parse(text: &str) -> Result<Self, ParseTemplateFilterError> {
         let (word, arguments) = match text.split_once('(') {
             Some((word, inside)) => (word.trim_end(), Some(parse_arguments(inside)?)),
@@ -87,7 +90,7 @@ impl TemplateValueFilter {
         }
     }
 
-    /// True if two values that mean one resource to a database have one form after it, or are refused.
+    /// Whether the filter gives one form to all values that mean the same resource to a database, or refuses them.
     pub fn has_canonical_output(&self) -> bool {
         match self {
             Self::Int | Self::Uuid => true,
@@ -113,7 +116,7 @@ impl TemplateValueFilter {
         }
     }
 
-    /// What a comma means in a parameter of a list, where the filter says that.
+    /// The meaning of a comma in a list parameter, if the filter declares it.
     pub(crate) fn commas(&self) -> Option<CommaPolicy> {
         match self {
             Self::Split => Some(CommaPolicy::Split),
@@ -122,13 +125,13 @@ impl TemplateValueFilter {
         }
     }
 
-    /// What a filter that refuses no value makes of a text; the text itself for the other filters.
+    /// Applies the filter to a text. A text that the filter refuses is returned unchanged.
     pub(crate) fn apply_to_text(&self, text: &str) -> String {
         self.apply(text.to_owned()).unwrap_or_else(|_| text.to_owned())
     }
 
-    /// The filter as other gateways read it in the published plan: without braces, and with the version of the tables on which
-    /// its results depend.
+    /// The filter as the published plan has it: with escaped braces, and with the version of the Unicode tables that
+    /// its results depend on.
     pub(super) fn published(&self) -> String {
         let (major, minor, update) = unicode_normalization::UNICODE_VERSION;
         let composed = format!("nfc {major}.{minor}.{update}");
@@ -143,7 +146,7 @@ impl TemplateValueFilter {
     }
 }
 
-/// The arguments between the parentheses; `inside` has the closing one.
+/// The arguments between the parentheses. `inside`: the text after the opening parenthesis, with the closing one.
 fn parse_arguments(inside: &str) -> Result<Vec<String>, ParseTemplateFilterError> {
     let malformed = || {
         let reason = "arguments stand in quotes, with commas between them: `without('.json', '.xml')`";
@@ -168,16 +171,18 @@ fn parse_arguments(inside: &str) -> Result<Vec<String>, ParseTemplateFilterError
     Ok(arguments)
 }
 
-/// Letters that some reader without regard to case takes for one have one form. Folded twice: the capital sharp s has another
-/// small form than the capital of that has. Composed before, because a letter and its accents have another order in some
-/// spellings, and the iota below a Greek vowel becomes a letter of its own in upper case; and composed after that, because
-/// some capitals are two characters (Unicode 3.13, D145, with NFC in the place of NFD).
+/// Gives one form to letters that some case-insensitive reader takes for the same.
+///
+/// Folds the case twice, because the capital sharp s has another lower case than the upper case of the small one.
+/// Composes before, because a letter and its accents come in different orders in some spellings, and the iota below a
+/// Greek vowel becomes a letter of its own in upper case. Composes after that, because some capitals are two characters
+/// (Unicode 3.13, D145, with NFC instead of NFD).
 fn fold_case(value: &str) -> String {
     let lower = value.nfc().flat_map(char::to_lowercase);
     lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfc().collect()
 }
 
-/// 39 digits hold any number of 128 bits.
+/// Removes leading zeros from a whole number. 39 digits are enough for any number of 128 bits.
 fn whole_number(value: &str) -> Result<String, ExtractValueError> {
     if value.is_empty() {
         return Err(ExtractValueError::Missing);
@@ -189,8 +194,8 @@ fn whole_number(value: &str) -> Result<String, ExtractValueError> {
     Ok(if digits.is_empty() { "0".into() } else { digits.to_owned() })
 }
 
-/// What PostgreSQL and Python's `uuid` take for one UUID: in any case, in braces, after `urn:uuid:`, and with hyphens behind
-/// groups of four digits or without them.
+/// Gives one form to all spellings that PostgreSQL and Python's `uuid` take for the same UUID: in upper or lower case,
+/// in braces, after `urn:uuid:`, and with or without hyphens after groups of four digits.
 fn uuid(value: &str) -> Result<String, ExtractValueError> {
     if value.is_empty() {
         return Err(ExtractValueError::Missing);
@@ -272,7 +277,7 @@ mod tests {
         }
     }
 
-    /// All spellings of one UUID have one form, and nothing else is one.
+    /// All spellings of a UUID get the same form, and every other value is refused.
     #[test]
     fn uuid_spellings_have_one_form() {
         let one = Ok("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11".to_owned());
@@ -306,7 +311,7 @@ mod tests {
         assert_eq!(apply("uuid", ""), Err("missing"));
     }
 
-    /// A value passes unchanged if the pattern matches all of it.
+    /// A value passes unchanged if the pattern matches the whole value.
     #[test]
     fn pattern_matches_whole_value() {
         let id = "match('[a-z0-9-]{1,8}')";
@@ -320,7 +325,7 @@ mod tests {
         assert_eq!(apply("match('.*')", ""), Err("missing"));
     }
 
-    /// A suffix is taken off once, the longest one, in any case.
+    /// One suffix is removed once, the longest, in upper or lower case.
     #[test]
     fn suffix_is_removed_once() {
         let formats = "without('.json', '.xml', '.v2.json')";
@@ -341,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Letters of one kind have one form.
+    /// Letters that differ only in case get the same form.
     #[test]
     fn case_is_folded_for_all_letters() {
         for (one, other) in [
@@ -368,7 +373,7 @@ mod tests {
         }
     }
 
-    /// A malformed filter has a reason.
+    /// A malformed filter is refused with a reason.
     #[test]
     fn malformed_filter_is_refused() {
         for text in [
@@ -403,7 +408,7 @@ mod tests {
     }
 
     proptest! {
-        /// A filter changes nothing in its own result.
+        /// A filter does not change its own result.
         #[test]
         fn filter_keeps_own_result(
             value in "\\PC{0,12}|[0-9a-fA-F{}-]{30,40}|[0-9]{1,5}|[a-z]{1,3}\\.(json|JSON)",
@@ -414,7 +419,7 @@ mod tests {
             }
         }
 
-        /// Letters with accents have one form in any normalisation and any case.
+        /// Letters with accents get the same form from every normalisation and every case.
         #[test]
         fn normalisations_fold_alike(letters in "[\\u{41}-\\u{24f}\\u{386}-\\u{3ce}\\u{1f00}-\\u{1ffc}]{1,4}", accents in "[\\u{300}-\\u{344}]{0,3}") {
             let value = format!("{letters}{accents}");

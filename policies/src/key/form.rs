@@ -1,14 +1,15 @@
-//! Reads queries, forms and cookies as lenient services do, to find every field in which one of them could see a name.
+//! Splits queries, forms and cookies as lenient services do, so that every field is found in which some service could
+//! see a name.
 
 use std::borrow::Cow;
 
 use crate::path::decode_escape;
 
-/// The most fields of one source that are compared. A service takes at most a thousand of them unless it is
-/// configured otherwise.
+/// The most fields of one source that are compared. By default a service accepts at most a thousand.
 pub(super) const MOST: usize = 10_000;
 
-/// Names and values of a form or query, as they stand there. Some readers separate at semicolons as well, so their fields come besides.
+/// The names and values of a form or query, undecoded. Some readers also separate fields at semicolons, so the fields
+/// of that reading follow.
 pub(super) fn form_fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pieces = text.split(|byte| *byte == b'&').flat_map(|piece| {
         let parts = piece.split(|byte| *byte == b';');
@@ -18,7 +19,7 @@ pub(super) fn form_fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     pieces.filter(|piece| !piece.is_empty()).map(pair)
 }
 
-/// Names and values of one `Cookie` line, as they stand there. Some readers separate at commas as well.
+/// The names and values of one `Cookie` line, undecoded. Some readers also separate cookies at commas.
 pub(super) fn cookies(line: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pieces = line.split(|byte| *byte == b';').flat_map(|piece| {
         let parts = piece.split(|byte| *byte == b',');
@@ -35,7 +36,7 @@ fn pair(piece: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// An escape without two digits stands for itself.
+/// Decodes percent-escapes. An escape without two digits is kept as it is.
 pub(super) fn decode_leniently(raw: &[u8]) -> Cow<'_, [u8]> {
     if !raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return raw.into();
@@ -71,7 +72,7 @@ mod tests {
         text.map(|(name, value)| (read(name), read(value))).collect()
     }
 
-    /// Each field is found that any reader of a form or a cookie could find.
+    /// Every field that some reader of a form or a cookie could find is found.
     #[test]
     fn every_possible_field_is_found() {
         let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {

@@ -1,7 +1,7 @@
-//! Reads the fields of a form in a body, where every reader of that form takes the same values for them.
+//! Reads the fields of a form in a body, if every reader of the form finds the same values.
 //!
-//! An urlencoded form is read as a query is. Of a multipart form only text parts have values; a part that some reader
-//! takes for a file, decodes in another way, or calls by another name is refused if it may be the wanted field.
+//! An urlencoded form is read like a query. In a multipart form only text parts have values. A part that some reader
+//! takes for a file, decodes in another way, or finds under another name is refused if it may be the wanted field.
 
 use super::{
     error::{ExtractValueError, ParseBodyError, RESPELLED},
@@ -11,7 +11,7 @@ use super::{
     query::{self, MOST, NormalizedParamName, ParameterText, Parameters},
 };
 
-/// How a request says that its body is a form.
+/// The encoding of a form, as the request declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FormEncoding<'a> {
     /// `application/x-www-form-urlencoded`.
@@ -30,19 +30,21 @@ pub struct FormValues {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FormField {
     name: Box<str>,
-    /// In their order, or why a reader could take others.
+    /// The values in their order; an error if some reader could find others.
     values: Result<Vec<ParameterText>, &'static str>,
 }
 
 const UNCLEAR: &str = "is in a form with a part in whose head servers may find another name";
 
-/// In this field a browser says in which character set it has written the form (HTML, 4.10.21.5; RFC 7578, 4.6). Some readers
-/// decode the other fields by it.
+/// The field in which a browser declares the character set of a form (HTML, section 4.10.21.5; RFC 7578, section 4.6).
+/// Some readers decode the other fields by it.
 pub(super) const CHARSET_FIELD: &str = "_charset_";
 
 impl FormValues {
+    /// Reads the fields of a form that have one of `names`.
+    ///
     /// # Errors
-    /// Readers could take the whole body for another form.
+    /// Returns an error if readers could take the whole body for different forms.
     pub(crate) fn parse<'n>(
         encoding: FormEncoding<'_>,
         bytes: &[u8],
@@ -51,11 +53,11 @@ impl FormValues {
         match encoding {
             FormEncoding::Urlencoded => {
                 let text = std::str::from_utf8(bytes).map_err(|_| ParseBodyError::FormNotUtf8)?;
-                // Express leaves it out, and others make it a part of the first name.
+                // Express leaves a byte order mark out, and other readers make it a part of the first name.
                 if text.starts_with(BYTE_ORDER_MARK) {
                     return Err(ParseBodyError::ByteOrderMark);
                 }
-                // A form with more fields is refused for each of them.
+                // Beyond this limit the search stops, but then every wanted field is refused for the number of fields.
                 if query::has_name_like(bytes, CHARSET_FIELD, MOST) {
                     return Err(ParseBodyError::FormCharset);
                 }
@@ -91,11 +93,10 @@ impl FormValues {
         Self { fields }
     }
 
-    /// The values of every field with this name, in their order; none where no template named it when the form was
-    /// read.
+    /// The values of every field with this name, in their order; empty if the form was not read for this name.
     ///
     /// # Errors
-    /// A reader could take other values.
+    /// Returns an error if some reader could find other values.
     pub(super) fn values(&self, name: &str) -> Result<Vec<ParameterText>, ExtractValueError> {
         match self.fields.iter().find(|known| *known.name == *name) {
             None => Ok(Vec::new()),
@@ -104,7 +105,7 @@ impl FormValues {
     }
 }
 
-/// True if some reader could take a part for the field with this name.
+/// Whether some reader could take a part for the field with this name.
 pub(super) fn has_part_like(parts: &[FormPart<'_>], name: &str) -> bool {
     let wanted = NormalizedParamName::new(name.as_bytes());
     let is_like = |given: &String| given == name || is_confusable(&wanted, given);
@@ -115,7 +116,7 @@ pub(super) fn has_part_like(parts: &[FormPart<'_>], name: &str) -> bool {
     })
 }
 
-/// As it stands there, and decoded as a form is.
+/// Whether some reader could take `given`, undecoded or decoded, for the wanted name.
 fn is_confusable(wanted: &NormalizedParamName, given: &str) -> bool {
     wanted.is_confusable_with(given.as_bytes())
         || wanted.is_confusable_with(&decode_leniently(given.as_bytes()))
@@ -126,7 +127,8 @@ fn part_values(parts: &[FormPart<'_>], name: &str) -> Result<Vec<ParameterText>,
     let mut values = Vec::new();
     for part in parts {
         match part {
-            // Every part of a form has a disposition (RFC 7578, 4.2), and a head in UTF-8 is split alike in each charset.
+            // Every part of a form has a disposition (RFC 7578, section 4.2), and only a head in UTF-8 is split in the
+            // same way in each character set. So the whole form is refused.
             FormPart::Fallback { .. } | FormPart::Unclear(_) => {
                 return Err(ExtractValueError::Invalid(UNCLEAR));
             }
@@ -171,7 +173,7 @@ mod tests {
         format!("Content-Disposition: form-data; name=\"{name}\"")
     }
 
-    /// An urlencoded form is read as a query is.
+    /// An urlencoded form is read like a query.
     #[test]
     fn urlencoded_field_is_read_like_parameter() {
         let texts = |texts: &[&str]| Ok(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
@@ -187,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A form that readers take for another one has no value.
+    /// A form that some reader takes for another form has no values.
     #[test]
     fn ambiguous_form_is_refused() {
         for (body, reason) in [
@@ -210,7 +212,7 @@ mod tests {
         }
     }
 
-    /// The text parts of a usual multipart form have values, and its files are no obstacle.
+    /// The text parts of a common multipart form have values, and its files do not prevent that.
     #[test]
     fn text_part_is_read() {
         let file = format!("{}; filename=\"a;id.txt\"\r\nContent-Type: image/png", named("photo"));
@@ -221,7 +223,7 @@ mod tests {
         assert_eq!(parse(PARTS, twice.as_bytes()), Ok(vec!["1".into(), "2".into()]));
     }
 
-    /// A part that some reader takes for the wanted field, or reads in another way, is refused.
+    /// A part is refused if some reader takes it for the wanted field, or reads it in another way.
     #[test]
     fn ambiguous_part_is_refused() {
         let good = (named("id"), "42");
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(parse(PARTS, many.as_bytes()), Err(ParseBodyError::UnclearParts.to_string()));
     }
 
-    /// A form with a field by which some reader chooses a character set is refused, whatever the field says.
+    /// A form with a field by which some reader chooses a character set is refused, whatever the value of the field is.
     #[test]
     fn field_with_charset_is_refused() {
         let refused = Err(ParseBodyError::FormCharset.to_string());
@@ -287,13 +289,13 @@ mod tests {
     }
 
     proptest! {
-        /// A value is read from both encodings as it was written into them.
+        /// A value is read unchanged from both encodings.
         #[test]
         fn value_round_trips_in_both_encodings(value in "[ -~\u{e9}]{0,12}") {
             let escaped: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
             let urlencoded = parse(FormEncoding::Urlencoded, format!("a=1&id={escaped}").as_bytes());
             prop_assert_eq!(urlencoded, Ok(vec![value.clone()]));
-            // A content that begins or ends as the boundary does would end the part.
+            // A value with the boundary in it would end the part.
             if !value.contains("--b") {
                 let body = parts(&[(&named("id"), &value)]);
                 prop_assert_eq!(parse(PARTS, body.as_bytes()), Ok(vec![value]));

@@ -1,8 +1,10 @@
-//! Decides whether two templates can give the same text, or a text of one can lie below a text of the other.
+//! Decides whether two templates can give the same text, or whether a text of one can be a path below a text
+//! of the other.
 
 use std::collections::HashSet;
 
-/// All texts that a template can give, and some more: of a value only its permitted characters are known.
+/// A pattern that matches all texts that a template can give, and some more: it only knows which characters a
+/// value may contain.
 #[derive(Debug, Clone)]
 pub(crate) struct TemplateGlob {
     tokens: Vec<GlobToken>,
@@ -23,24 +25,25 @@ enum GlobToken {
 }
 
 impl GlobToken {
-    /// The token may stand for several characters, or for none.
+    /// Whether the token stands for any number of characters, or for none.
     fn is_variable_length(self) -> bool {
         matches!(self, Self::Any | Self::Digits)
     }
 }
 
-/// The relation of two globs.
+/// The relation of two globs, as sets of texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GlobRelation {
     Disjoint,
-    /// Both can give the same text.
+    /// Both match some text.
     Overlapping,
-    /// One can give a text that is a text of the other, then a slash and more.
+    /// One matches a text that consists of a text of the other, a slash, and more.
     Nested,
 }
 
 impl TemplateGlob {
-    /// `parts`: literals, and `None` for each value; a value is not empty.
+    /// Makes a glob. `parts`: the literals, with `None` for each value, which is not empty. `of_a_value`: the
+    /// characters of values.
     pub(crate) fn from_parts(
         parts: impl Iterator<Item = Option<String>>,
         of_a_value: fn(char) -> bool,
@@ -52,7 +55,7 @@ impl TemplateGlob {
         Self { tokens: tokens.collect(), of_a_value }
     }
 
-    /// The same glob with `separator` and a number at its end.
+    /// Appends `separator` and a number to the glob.
     pub(crate) fn with_number(mut self, separator: char) -> Self {
         self.tokens.extend([GlobToken::Literal(separator), GlobToken::Digit, GlobToken::Digits]);
         self
@@ -62,13 +65,13 @@ impl TemplateGlob {
         Self::from_parts([Some(text.to_owned())].into_iter(), |_| false)
     }
 
-    /// `begin`, and all texts that begin with it.
+    /// A glob of `begin` and all texts that begin with it.
     pub(crate) fn with_prefix(begin: &str) -> Self {
         let tokens = begin.chars().map(GlobToken::Literal).chain([GlobToken::Any]).collect();
         Self { tokens, of_a_value: |_| true }
     }
 
-    /// Compares two globs. Visits every pair of positions that one text can reach in both.
+    /// Compares two globs. Visits every pair of positions that some text can reach in both.
     pub(crate) fn relation_to(&self, other: &Self) -> GlobRelation {
         let mut seen = HashSet::from([(0, 0)]);
         let mut open = vec![(0, 0)];
@@ -97,7 +100,7 @@ impl TemplateGlob {
         found
     }
 
-    /// Some character fits both tokens.
+    /// Whether some character fits both tokens.
     fn tokens_overlap(&self, one: GlobToken, other: &Self, two: GlobToken) -> bool {
         match (one, two) {
             (GlobToken::Literal(one), GlobToken::Literal(two)) => one == two,
@@ -105,7 +108,7 @@ impl TemplateGlob {
             | (GlobToken::Digit | GlobToken::Digits, GlobToken::Literal(this)) => this.is_ascii_digit(),
             (GlobToken::Literal(one), _) => (other.of_a_value)(one),
             (_, GlobToken::Literal(two)) => (self.of_a_value)(two),
-            // A value may consist of digits.
+            // Two tokens of values always overlap, because a value may consist of digits.
             _ => true,
         }
     }
@@ -115,7 +118,7 @@ impl TemplateGlob {
 mod tests {
     use super::*;
 
-    /// A glob in which `*` stands for a value.
+    /// A glob for tests, in which `*` stands for a value.
     fn glob(text: &str) -> TemplateGlob {
         let parts = text.split_inclusive('*').flat_map(|part| match part.strip_suffix('*') {
             Some(literal) => vec![Some(literal.to_owned()), None],
@@ -124,7 +127,7 @@ mod tests {
         TemplateGlob::from_parts(parts.collect::<Vec<_>>().into_iter(), |character| character != '/')
     }
 
-    /// Two templates overlap where one text matches both.
+    /// Two templates overlap if some text matches both.
     #[test]
     fn templates_overlap_in_common_text() {
         for (one, other, meeting) in [

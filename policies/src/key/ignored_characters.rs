@@ -1,4 +1,4 @@
-//! Characters that some readers of a request leave out of a name or a value, or at which they end it.
+//! Characters that some readers of a request remove from a name or a value, or at which they end it.
 
 /// U+FEFF, which some readers leave out.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -8,7 +8,7 @@ pub(crate) fn is_blank(character: char) -> bool {
     character.is_whitespace() || character == BYTE_ORDER_MARK
 }
 
-/// True for a text with a character in it that some reader leaves out, or at which one ends the text.
+/// Whether a text contains a character that some reader leaves out, or at which some reader ends the text.
 pub(crate) fn has_unprintable(text: &str) -> bool {
     text.chars().any(|character| character.is_control() || character == BYTE_ORDER_MARK)
 }

@@ -1,11 +1,11 @@
 //! Reads a JSON body once, and keeps the few values of it that keys need.
 //!
-//! A body that two readers could take for different values has no key. These are refused: two members of one name, at
-//! any depth; a member that a pointer names, in a second spelling, because some readers ignore case; NUL in any name,
-//! because some readers end a name there; and, where a pointer leads to it, a boolean, or a number that some readers
-//! round. So is a list with more items than the pointers name: the others would be worked on without a lock. Where a pointer
-//! leads to each item of a list, each item has to have its value, and several pointers can have the values of one item
-//! together.
+//! A body in which two readers could find different values has no key. These are refused: two members of the same name,
+//! at any depth; another spelling of a member that a pointer names, because some readers ignore case; a NUL in any
+//! name, because some readers end a name there; and, at the end of a pointer, a boolean, or a number that some readers
+//! round. A list with more items than the pointers name is refused, because the service would process the other items
+//! without a lock. If a pointer leads to every item of a list, every item must have a value, and several pointers can
+//! keep the values of one item together.
 
 #[cfg(test)]
 mod tests;
@@ -32,24 +32,24 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JsonValues {
     leaves: Vec<(JsonPointer, JsonScalar)>,
-    /// The pointers to single values that lead through something else than objects and items.
+    /// The pointers to single values on whose way there is a value other than an object or item.
     blocked: Vec<JsonPointer>,
-    /// Of each pointer that leads to every item of a list.
+    /// For each pointer to every item of a list, the values of the items.
     lists: Vec<(JsonPointer, JsonPointerValues)>,
     rows: Vec<JsonRows>,
 }
 
-/// The values to which several pointers lead in each item of one list.
+/// The values to which several pointers lead, item by item of one list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct JsonRows {
-    /// Each leads through the items of the same list.
+    /// The pointers, which all lead through the items of the same list.
     pointers: Vec<JsonPointer>,
-    /// Of the item that is read now, for each pointer.
+    /// For each pointer, its value in the item that is being read.
     item: Vec<Option<String>>,
-    /// The values of each item in the order of the pointers, each combination once. No more are kept than show that there are too
-    /// many.
+    /// The values of each item in the order of the pointers; each combination once. One more than a set of keys may
+    /// have is kept, to show that there are too many.
     pub(super) values: BTreeSet<Vec<String>>,
-    /// How many items there are, with repeats.
+    /// The number of items, including repeated ones.
     pub(super) count: usize,
 }
 
@@ -67,7 +67,8 @@ impl JsonRows {
         }
     }
 
-    /// An item that lacks a value is a fault of the list of that value.
+    /// Keeps the values of the item. An item that lacks a value is left out here, because the list of that value
+    /// reports it.
     fn finish_item(&mut self) {
         let empty = vec![None; self.pointers.len()];
         let row: Option<Vec<_>> = mem::replace(&mut self.item, empty).into_iter().collect();
@@ -83,20 +84,20 @@ impl JsonRows {
 /// The values to which a pointer with `*` leads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct JsonPointerValues {
-    /// Each value once. No more are kept than show that there are too many.
+    /// The values, each once. One more than a set of keys may have is kept, to show that there are too many.
     pub(super) values: BTreeSet<String>,
-    /// How many values there are, with repeats.
+    /// The number of values, including repeated ones.
     pub(super) count: usize,
-    /// A list was found; otherwise the body has none, or `null`.
+    /// True if the body has the list; false if it has none, or `null` for it.
     is_present: bool,
-    /// How many items have not led to a value or to a further list yet.
+    /// The number of items that have led neither to a value nor to an inner list yet.
     open: usize,
-    /// A value of the list that cannot be part of a key, and why.
+    /// The reason for which some value of the list cannot be part of a key.
     unfit: Option<&'static str>,
 }
 
 impl JsonPointerValues {
-    /// Why some item gives no value that can be part of a key.
+    /// The reason for which some item has no value that can be part of a key.
     pub(super) fn unfit_item_reason(&self) -> Option<&'static str> {
         self.unfit.or((self.open > 0).then_some(UNFIT_ITEM))
     }
@@ -122,16 +123,16 @@ impl JsonPointerValues {
 pub(crate) enum JsonScalar {
     Null,
     Text(String),
-    /// In its only spelling.
+    /// An integer, in its canonical spelling.
     Integer(String),
-    /// No part of a key, but a condition may ask for it.
+    /// A boolean. A key cannot contain it, but a condition can compare it.
     Boolean(bool),
-    /// A value that cannot be part of a key, and why.
+    /// A value that cannot be part of a key, with the reason.
     Unfit(&'static str),
 }
 
 impl JsonScalar {
-    /// The value as a part of a key: a text and an integer of the same characters are one.
+    /// The value as a part of a key. A text and an integer with the same characters give the same key.
     pub(super) fn key_text(&self) -> Result<&str, ExtractValueError> {
         match self {
             Self::Null => Err(ExtractValueError::Missing),
@@ -145,13 +146,14 @@ impl JsonScalar {
 impl JsonValues {
     /// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
     pub(crate) const LARGEST_IN_DOUBLE: u64 = (1 << 53) - 1;
-    /// The largest integer of 64 bits with a sign.
+    /// The largest signed integer of 64 bits.
     pub(crate) const LARGEST_IN_64_BITS: u64 = i64::MAX.unsigned_abs();
 
-    /// Memory is bounded by the member names and by the values of `pointers`, however many values there are. Of each of `joined` the
-    /// values of one item are kept together; these pointers are among `pointers`, and lead through the items of one list.
+    /// Reads the values of `pointers` from a body. Memory is bounded by the names of members and by the values of
+    /// `pointers`, however many values the body has.
     ///
-    /// `largest`: the largest magnitude of an integer that the service reads exactly.
+    /// `joined`: sets of pointers whose values are kept together for each item; each set is among `pointers`, and leads
+    /// through the items of one list. `largest`: the largest magnitude of an integer that the service reads exactly.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p JsonPointer>,
@@ -177,24 +179,24 @@ impl JsonValues {
         }
     }
 
-    /// `None` where the body has no such value, or where no pointer named the value when the body was read.
+    /// The value of a pointer. `None` if the body does not have it, or was not read for this pointer.
     pub(crate) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
 
-    /// True if the body has a scalar, or a list in the place of an object, where the pointer leads on to a value. Some readers find
-    /// a value there, such as that of the first item.
+    /// Whether a scalar, or a list in the place of an object, is on the way of the pointer. Some readers find a value
+    /// there, such as that of the first item.
     pub(super) fn is_blocked(&self, pointer: &JsonPointer) -> bool {
         self.blocked.contains(pointer)
     }
 
-    /// The values of each item, for a pointer with `*`; `None` where the body has no such list, or `null` for it.
+    /// The values of all items, for a pointer with `*`; `None` if the body has no such list, or `null` for it.
     pub(super) fn list_at(&self, pointer: &JsonPointer) -> Option<&JsonPointerValues> {
         let (_, list) = self.lists.iter().find(|(known, _)| known == pointer)?;
         (list.is_present || list.unfit.is_some()).then_some(list)
     }
 
-    /// The values of each item together, for pointers that were joined when the body was read.
+    /// The values of each item together, for pointers that were passed to `parse` as `joined`.
     pub(super) fn rows_at(&self, pointers: &[&JsonPointer]) -> Option<&JsonRows> {
         self.rows.iter().find(|rows| rows.pointers.iter().eq(pointers.iter().copied()))
     }
@@ -203,9 +205,9 @@ impl JsonValues {
 /// The values that have been found so far.
 struct FoundJsonValues {
     body: JsonValues,
-    /// The largest magnitude of an integer that is a value.
+    /// The largest magnitude of an integer that counts as a value.
     largest: u64,
-    /// Why the walk ended early, where the parser itself found no fault.
+    /// The reason for which the visitor stopped, if it is no error of the parser itself.
     bad: Option<ParseBodyError>,
 }
 
@@ -214,7 +216,7 @@ impl FoundJsonValues {
         self.body.lists.iter_mut().find(|(known, _)| known == pointer).map(|(_, list)| list)
     }
 
-    /// The value of the pointer in the item that is read now.
+    /// Adds the value of a pointer in the item that is being read.
     fn add_list_value(&mut self, pointer: &JsonPointer, value: JsonScalar) {
         for rows in &mut self.body.rows {
             rows.set(pointer, &value);
@@ -225,11 +227,11 @@ impl FoundJsonValues {
     }
 }
 
-/// One value on its way through the parser.
+/// One value that the parser visits.
 struct JsonVisitor<'w, 'p> {
-    /// The pointers that lead to this value, or through it.
+    /// The pointers that lead to this value or through it.
     asked: Vec<&'p JsonPointer>,
-    /// How many names of these pointers have been followed.
+    /// The number of steps of these pointers that lead to this value.
     depth: usize,
     findings: &'w mut FoundJsonValues,
 }
@@ -242,7 +244,8 @@ impl<'p> JsonVisitor<'_, 'p> {
             let ends = pointer.steps().len() == self.depth;
             match self.findings.list(pointer) {
                 Some(_) if ends => self.findings.add_list_value(pointer, leaf()),
-                // The list may be inside for some reader, or this may be the only item for another.
+                // The way of the pointer is blocked: some readers could find the list inside this value, others take
+                // this value for the only item.
                 Some(list) if leaf() != JsonScalar::Null => list.unfit = list.unfit.or(Some(UNFIT_LIST)),
                 None if ends && !is_kept => {
                     is_kept = true;
@@ -264,7 +267,7 @@ impl<'p> JsonVisitor<'_, 'p> {
         });
     }
 
-    /// Notes which lists this one is.
+    /// Marks the lists that pointers find at this value.
     fn enter_lists(&mut self) {
         for pointer in &self.asked {
             let step = pointer.steps().get(self.depth);
@@ -279,7 +282,7 @@ impl<'p> JsonVisitor<'_, 'p> {
                 Some(PointerStep::EveryItem) => list.open -= 1,
                 Some(step) if step.index().is_some() => {}
                 Some(_) => list.unfit = list.unfit.or(Some(UNFIT_LIST)),
-                // The pointer ends here, and its value is an object or a list.
+                // The pointer ends at this object or list, which `record` reports as its value.
                 None => {}
             }
         }
@@ -289,7 +292,7 @@ impl<'p> JsonVisitor<'_, 'p> {
         JsonVisitor { asked: pointers, depth: self.depth + 1, findings: self.findings }
     }
 
-    /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
+    /// The pointers whose next step is `name`; and whether the next step of some pointer is another spelling of `name`.
     fn pointers_for(&self, name: &str) -> (Vec<&'p JsonPointer>, bool) {
         let next = |pointer: &&&'p JsonPointer| {
             pointer.steps().get(self.depth).and_then(PointerStep::json_member_name)
@@ -299,18 +302,18 @@ impl<'p> JsonVisitor<'_, 'p> {
         (pointers, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
     }
 
-    /// The pointers that lead to the item with this number.
+    /// The pointers that lead to the item with this index.
     fn pointers_for_item(&self, index: usize) -> Vec<&'p JsonPointer> {
         let leads = |pointer: &&'p JsonPointer| match pointer.steps().get(self.depth) {
             Some(PointerStep::EveryItem) => true,
-            // `007` and `+7` are names of members only.
+            // `007` and `+7` are names of members, and never the index of an item.
             Some(step) => step.index() == Some(index) && step.json_member_name() == Some(&*index.to_string()),
             None => false,
         };
         self.asked.iter().copied().filter(leads).collect()
     }
 
-    /// How many items the pointers name of this value, if they name any.
+    /// The number of items of this value that the pointers name; `None` if they name none.
     fn pointed_item_limit(&self) -> Option<usize> {
         let next = |pointer: &&'p JsonPointer| pointer.steps().get(self.depth).and_then(PointerStep::index);
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
@@ -330,7 +333,7 @@ impl<'de> DeserializeSeed<'de> for JsonVisitor<'_, '_> {
     }
 }
 
-/// One item of a list. Only where there is one, its pointers expect a value of it.
+/// One item of a list. Each existing item needs a value for each of its pointers, so it is counted as open here.
 struct JsonItemSeed<'w, 'p>(JsonVisitor<'w, 'p>);
 
 impl<'de> DeserializeSeed<'de> for JsonItemSeed<'_, '_> {
@@ -385,7 +388,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         Ok(())
     }
 
-    /// The parser gives this type to a fraction, an exponent, `-0`, and integers of more than 64 bits.
+    /// The parser calls this for a fraction, an exponent, `-0`, and an integer of more than 64 bits.
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
         self.record(|| JsonScalar::Unfit(UNFIT_NUMBER));
         Ok(())
@@ -420,7 +423,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         if self.depth == DEEPEST {
             return Err(self.fail(ParseBodyError::TooDeep));
         }
-        // PHP makes one array of `{"0": ...}` and of a list.
+        // An object counts like a list here, because PHP makes the same array of `{"0": ...}` and of a list.
         let named = self.pointed_item_limit();
         for pointer in &self.asked {
             if pointer.steps().get(self.depth) == Some(&PointerStep::EveryItem)
@@ -452,7 +455,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
     }
 }
 
-/// The name of a member. It is copied only if it has escapes.
+/// The name of a member. It is copied only if it contains escapes.
 #[derive(PartialEq, Eq, Hash, Deserialize)]
 struct JsonMemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -462,8 +465,8 @@ const UNFIT_SHAPE: &str = "is an object or a list";
 const UNFIT_ITEM: &str = "is missing in an item of its list";
 const UNFIT_LIST: &str = "has something else than a list in the place of a list";
 
-/// Two names have the same folded form if a reader that ignores case takes them for one, or one that leaves out blanks and
-/// control characters around a name.
+/// Folds a name. Two names are equal then if some reader takes them for the same: one that ignores case, or one that
+/// removes blanks and control characters around a name.
 pub(super) fn fold_name(name: &str) -> impl Iterator<Item = char> {
     let seen = name.trim_matches(|character: char| is_blank(character) || character.is_control());
     seen.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)

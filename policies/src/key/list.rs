@@ -1,4 +1,4 @@
-//! Makes the keys of a request for a template that has one for each item of a list.
+//! Makes the keys of a request for a template with a key for each item of a list.
 
 use std::mem;
 
@@ -21,15 +21,16 @@ const OPEN_QUOTE: &str = "has an element without its closing quote, or with more
 /// The keys of one template for one request.
 pub(crate) struct ExpandedKeys {
     pub(crate) keys: Vec<ResourceKey>,
-    /// The keys are not all: the list has so many items, more than any set of keys.
+    /// The number of items, if the list has more than any set of keys may have. Then `keys` is incomplete.
     pub(crate) beyond: Option<usize>,
 }
 
 impl KeyTemplate {
-    /// Makes the keys of a request: one, or one for each item of the template's list, ascending and each once.
+    /// Makes the keys of a request: a single key, or a key for each item of the template's list, ascending and each
+    /// once.
     ///
     /// # Errors
-    /// A value is missing or cannot be part of a key, or the list is empty.
+    /// Returns an error if a value is missing or cannot be part of a key, or if the list is empty.
     pub(crate) fn expand_all(&self, values: &dyn RequestValues) -> Result<ExpandedKeys, ExtractKeyError> {
         let mut lists = self.lists();
         let KeyListItems { items, count, is_cut } = match (lists.next(), lists.next()) {
@@ -47,12 +48,12 @@ impl KeyTemplate {
         Ok(ExpandedKeys { keys, beyond: is_cut.then_some(count) })
     }
 
-    /// The items of a list of which several variables take a value each.
+    /// The items of a list from which several variables take a value each.
     ///
     /// # Errors
-    /// An item lacks a value, or has one that cannot be part of a key.
+    /// Returns an error if an item lacks a value, or has one that cannot be part of a key.
     fn joined_items(&self, values: &dyn RequestValues) -> Result<KeyListItems, ExtractKeyError> {
-        // Each has its own fault, and its own text for it.
+        // Each variable is checked by itself first, so that the error names the variable at fault.
         for list in self.lists() {
             list.list_values(values)?;
         }
@@ -73,9 +74,9 @@ impl KeyTemplate {
         Ok(KeyListItems { items, count: rows.count, is_cut: rows.values.len() > ResourceKey::MOST_IN_SET })
     }
 
-    /// The values that stand in the keys for one of its variables. Another source may have a part of them, and no other: a list
-    /// from there is worked on instead. Of the values of several items together another source may make new combinations, so
-    /// then no value is equal.
+    /// The values of one variable in the keys, for the comparison with other sources. Another source may have some of
+    /// these values, and no others, because the service could use the list from there. If the keys join several values
+    /// of an item, no value is returned, because the service could combine values from another source in new ways.
     pub(super) fn comparable_values(
         &self,
         variable: &TemplateVariable,
@@ -92,23 +93,23 @@ impl KeyTemplate {
     }
 }
 
-/// The values of a list.
+/// The values of a list, for one variable.
 #[derive(Debug)]
 struct ListValues {
-    /// Filtered, ascending, each once.
+    /// The filtered values, ascending and each once.
     values: Vec<String>,
-    /// How many items the list has, with repeats.
+    /// The number of items, including repeated ones.
     count: usize,
-    /// The values are not all: the list has more than any set of keys.
+    /// True if the list has more values than any set of keys may have, so that `values` is incomplete.
     is_cut: bool,
 }
 
-/// The items of a list.
+/// The items of a list, for all variables that take a value from it.
 #[derive(Debug, Default)]
 struct KeyListItems {
-    /// Of each item the filtered value of each variable that takes one, left to right.
+    /// For each item, the filtered values of the variables, from left to right.
     items: Vec<Vec<String>>,
-    /// As of [`ListValues`].
+    /// The number of items, as in [`ListValues`].
     count: usize,
     is_cut: bool,
 }
@@ -121,28 +122,28 @@ impl From<ListValues> for KeyListItems {
 }
 
 impl TemplateVariable {
-    /// The values of a list; none where the request has no list.
+    /// The values of a list; none if the request has no list.
     ///
     /// # Errors
-    /// An item has no value, or one that cannot be part of a key.
+    /// Returns an error if an item has no value, or one that cannot be part of a key.
     fn list_values(&self, values: &dyn RequestValues) -> Result<ListValues, ExtractKeyError> {
         let commas = self.filters.iter().find_map(TemplateValueFilter::commas).unwrap_or_default();
         let list = self.source.list_values(values, commas);
         list.and_then(|list| list.filtered(self)).map_err(|bad| self.error(bad))
     }
 
-    /// The items of a list as they are read, before the filters; none where the request has no list. Those of a JSON body are
-    /// ascending and each there once.
+    /// The items of a list before the filters; none if the request has no list. The items of a JSON body are sorted,
+    /// each once.
     ///
     /// # Errors
-    /// An item has no value that can be read.
+    /// Returns an error if an item has no value that can be read.
     pub(super) fn raw_items(&self, values: &dyn RequestValues) -> Result<Vec<String>, ExtractValueError> {
         let commas = self.filters.iter().find_map(TemplateValueFilter::commas).unwrap_or_default();
         let list = self.source.list_values(values, commas)?;
         list.values.into_iter().map(check_printable).collect()
     }
 
-    /// The filtered value of one item.
+    /// Applies the filters to the value of one item.
     fn item_value(&self, text: String) -> Result<String, ExtractValueError> {
         let value = self.filters.iter().try_fold(check_printable(text)?, apply_filter)?;
         if value.is_empty() { Err(ExtractValueError::Missing) } else { Ok(value) }
@@ -211,8 +212,8 @@ impl ListValues {
     }
 }
 
-/// The elements of one line of a list (RFC 9110, 5.6.1). Empty elements count for nothing. An element that a reader which only
-/// splits at commas would take for another one is refused.
+/// Splits one line of a header list into its elements (RFC 9110, section 5.6.1). Empty elements are ignored. An element
+/// that a reader which only splits at commas would read in another way is refused.
 fn parse_elements(line: &str, elements: &mut Vec<String>) -> Result<(), ExtractValueError> {
     let blank = [' ', '\t'];
     let mut rest = line.trim_matches(blank);
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    /// A list is split at commas, and its quoted elements have no quotes.
+    /// A header list is split at commas, and quotes around an element are removed.
     #[test]
     fn list_is_split_and_unquoted() {
         for (line, wanted) in [
@@ -281,7 +282,7 @@ mod tests {
         }
     }
 
-    /// An element that two readers take for two is refused.
+    /// An element that readers would split in different ways is refused.
     #[test]
     fn ambiguous_element_is_refused() {
         for (line, reason) in [

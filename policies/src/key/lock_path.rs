@@ -1,7 +1,7 @@
-//! Makes the path of a lock that other programs take as well, from the values of a key: `/app/locks/{path.id}`.
+//! Makes the path of a lock that is shared with other programs, from the values of a key: `/app/locks/{path.id}`.
 //!
-//! The other programs have named the nodes, so no value is escaped: a value that cannot be part of a node's name is
-//! refused.
+//! The other programs decide the names of the nodes. So no value is escaped, and a value that cannot be part of a
+//! node's name is refused.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::client_name::split_kind;
 
-/// A template that takes all its values from the key beside it, so that each key has one path.
+/// A template for a lock path. It takes all its values from the key of its fence, so that each key has one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockPathTemplate {
     parts: Vec<LockPathTemplatePart>,
@@ -26,9 +26,9 @@ pub struct LockPathTemplate {
 enum LockPathTemplatePart {
     Literal(Box<str>),
     Value {
-        /// Which of the key's variables, counted from 0.
+        /// The index of the key's variable.
         of: usize,
-        /// Filters on top of those of the key, first to last.
+        /// The filters to apply after those of the key, in this order.
         filters: Vec<TemplateValueFilter>,
     },
 }
@@ -41,19 +41,19 @@ pub struct ParseLockPathError {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockPathErrorKind {
-    /// A variable cannot be read.
+    /// A variable of the template is malformed.
     Template(KeyTemplateErrorKind),
-    /// ZooKeeper has no such path, and why.
+    /// ZooKeeper accepts no such path, with the reason.
     Path(&'static str),
     /// The key does not contain this value, so one key could have two paths.
     NotInKey(String),
 }
 
 impl LockPathTemplate {
-    /// The longest path, in bytes. When a session ends, all its paths stand in one transaction.
+    /// The longest path in bytes. When a session ends, all its paths are in one transaction, whose size is limited.
     pub const MOST: usize = 512;
 
-    /// `key` is a key of the same fence.
+    /// Reads a template. `key`: the key of the same fence.
     pub fn parse(text: &str, key: &KeyTemplate) -> Result<Self, ParseLockPathError> {
         let of = |bad: ParseKeyTemplateError| ParseLockPathError {
             span: bad.span,
@@ -94,7 +94,7 @@ impl LockPathTemplate {
     /// Makes the path for `key`, which `template` has made.
     ///
     /// # Errors
-    /// The values of the key give no path.
+    /// Returns an error if the values of the key cannot form a path.
     pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, ExtractKeyError> {
         let values = template.parse_values(key);
         let variables = template.variables().collect::<Vec<_>>();
@@ -105,7 +105,8 @@ impl LockPathTemplate {
                 LockPathTemplatePart::Literal(literal) => path.push_str(literal),
                 LockPathTemplatePart::Value { of, filters } => {
                     let variable = variables[*of];
-                    // The programs that take this lock as well know the name of a client as its certificate has it.
+                    // Other programs that share this lock know a client by the name in its certificate, without the
+                    // prefix of the kind.
                     let value = match variable.source {
                         TemplateValueSource::ClientName => split_kind(&values[*of]).1.to_owned(),
                         _ => values[*of].clone(),
@@ -121,7 +122,7 @@ impl LockPathTemplate {
         }
     }
 
-    /// All paths that the template can give, and some more.
+    /// A glob of all paths that the template can give, and some more.
     pub(crate) fn glob(&self) -> TemplateGlob {
         let literal = |part: &LockPathTemplatePart| match part {
             LockPathTemplatePart::Literal(literal) => Some(literal.to_string()),
@@ -144,8 +145,8 @@ impl fmt::Display for LockPathTemplate {
     }
 }
 
-/// The variable of the key that a lock path names. Filters that the key does not have are applied to the value of the
-/// key.
+/// Finds the variable of the key that a lock path names. Filters that the key does not have are applied to the value
+/// in the key.
 fn resolve_variable(
     key: &KeyTemplate,
     variable: &TemplateVariable,
@@ -164,7 +165,7 @@ fn resolve_variable(
     Ok(LockPathTemplatePart::Value { of, filters: variable.filters[before..].to_vec() })
 }
 
-/// A value that can stand in one segment without an escape.
+/// Returns a value that can be one segment of a path without an escape.
 fn node_name(value: String) -> Result<String, ExtractValueError> {
     if value.is_empty() {
         return Err(ExtractValueError::Missing);
@@ -178,13 +179,13 @@ fn node_name(value: String) -> Result<String, ExtractValueError> {
     Ok(value)
 }
 
-/// The characters that ZooKeeper allows, by `PathUtils.validatePath` (3.8 and 3.9). It counts in UTF-16 and refuses
-/// surrogates.
+/// Whether ZooKeeper allows a character in a node name, by `PathUtils.validatePath` (3.8 and 3.9). ZooKeeper checks
+/// UTF-16 units and refuses surrogates.
 fn is_name_char(character: char) -> bool {
     !matches!(character, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// Why ZooKeeper would refuse a path.
+/// The reason for which ZooKeeper would refuse a path.
 fn path_fault(path: &str) -> Option<&'static str> {
     let Some(tail) = path.strip_prefix('/') else { return Some("does not begin with `/`") };
     if tail.is_empty() {
@@ -218,7 +219,7 @@ mod tests {
         path.expand(&key, &ResourceKey::parse(made).expect(made))
     }
 
-    /// Other programs know a client by the common name alone.
+    /// A lock path contains the common name without `cn:`, because other programs know the client by it.
     #[test]
     fn lock_path_has_name_without_kind() {
         let of = "till/{client.name}/{path.id}";
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(path("till/till-7.example/1"), Ok("/app/till-7.example-1".into()));
     }
 
-    /// A lock path is made of the values and not of their escapes.
+    /// A lock path contains the unescaped values of the key.
     #[test]
     fn lock_path_has_unescaped_values() {
         let of = "order/{path.shop}/{path.id}";
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(path("/app/{path.id | lower}", of, "order/a/X"), Ok("/app/x".into()));
     }
 
-    /// A value that cannot be the name of a node is refused.
+    /// A value that cannot be a node name is refused.
     #[test]
     fn invalid_node_name_is_refused() {
         for made in ["o/%2F", "o/a%2Fb", "o/%00", "o/%0A", "o/%EE%80%80", "o/%F0%9F%98%80"] {
@@ -260,7 +261,7 @@ mod tests {
         assert!(matches!(path("/app/{path.x}", "o/{path.x}", "p/7"), Err(ExtractKeyError::LockPath(_))));
     }
 
-    /// A value that the key lacks would give one key two lock paths, and is refused.
+    /// A lock path whose value is not in the key is refused, because one key would have two lock paths.
     #[test]
     fn path_value_must_be_in_key() {
         let error =
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(error("/app/{path.id | trim}", "order/{path.id | lower}"), not("path.id"));
     }
 
-    /// A lock path is one that ZooKeeper accepts.
+    /// A lock path that ZooKeeper would refuse is rejected.
     #[test]
     fn lock_path_must_suit_zookeeper() {
         for bad in ["", "/", "app", "/app/", "/app//x", "/./x", "/app/..", "/a\u{7f}", "/{path.id}/"] {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// The path has the original value, not its escaped form.
+        /// The path contains the original value, not its escaped form.
         #[test]
         fn value_passes_unchanged(value in "[a-zA-Z0-9%+:.,~ _-]{1,20}") {
             prop_assume!(value != "." && value != "..");

@@ -1,5 +1,5 @@
-//! Finds the members of the outermost object of a JSON body, and the values of those with a wanted name; and what pointers
-//! lead to inside of another member.
+//! Finds the members of the outermost object of a JSON body that have a wanted name, and the values to which pointers
+//! lead inside of another member.
 
 use std::{borrow::Cow, fmt};
 
@@ -10,7 +10,7 @@ use serde::{
 
 use super::{json::fold_name, pointer::PointerStep};
 
-/// The name that Rails gives to a JSON body which is no object.
+/// The name of the parameter in which Rails has a JSON body that is no object.
 pub(super) const ROOT: &str = "_json";
 
 /// The value of a member, as far as it can be compared with a text.
@@ -23,10 +23,11 @@ pub(super) enum JsonMemberValue {
     Other,
 }
 
-/// Calls `found` with the value of each member whose name `asks` accepts. A body that is no object is a member [`ROOT`].
+/// Calls `found` with the name and value of each member whose name `asks` accepts. A body that is no object counts as a
+/// member [`ROOT`].
 ///
 /// # Errors
-/// The body is not JSON in UTF-8.
+/// Returns an error if the body is not JSON in UTF-8.
 pub(super) fn visit_members(
     body: &[u8],
     asks: impl Fn(&str) -> bool,
@@ -43,7 +44,7 @@ struct JsonMembersVisitor<A, F> {
 }
 
 impl<A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> JsonMembersVisitor<A, F> {
-    /// The body is this value, and no object.
+    /// Reports the body as a value, because it is no object.
     fn find_root<E>(mut self, value: JsonMemberValue) -> Result<(), E> {
         if (self.asks)(ROOT) {
             (self.found)(ROOT, value);
@@ -101,7 +102,7 @@ impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> Visitor<'de> for
     }
 }
 
-/// The name of a member. It is copied only if it has escapes.
+/// The name of a member. It is copied only if it contains escapes.
 #[derive(Deserialize)]
 struct JsonMemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -157,12 +158,12 @@ impl<'de> Visitor<'de> for JsonMemberValueSeed {
     }
 }
 
-/// Calls `found` with each value to which one of `pointers` leads from an object that is a member of the outermost object,
-/// and with the number of that pointer. A member that the pointer itself names first is left out. A value in another form
-/// than the pointer has is [`JsonMemberValue::Other`].
+/// Looks for wrapped values: applies `pointers` to each member of the outermost object that is an object itself. Calls
+/// `found` with the index of a pointer and the value to which it leads. The member that the pointer itself names first
+/// is left out. If the pointer leads through a value of another shape, the value is [`JsonMemberValue::Other`].
 ///
 /// # Errors
-/// The body is not JSON in UTF-8.
+/// Returns an error if the body is not JSON in UTF-8.
 pub(super) fn visit_wrapped(
     body: &[u8],
     pointers: &[&[PointerStep]],
@@ -174,7 +175,7 @@ pub(super) fn visit_wrapped(
     json.end()
 }
 
-/// How far a value is inside of the objects that may wrap others.
+/// The position of a value relative to an object that may wrap others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WrapperLevel {
     /// The body itself.
@@ -184,16 +185,16 @@ enum WrapperLevel {
     Inside,
 }
 
-/// One value on its way through the parser.
+/// One value that the parser visits.
 struct WrappedPointerMatchSeed<'f, 'p> {
-    /// The pointers that lead here, by their number, each with the steps that are left.
+    /// The pointers that lead to this value: the index of each, and its remaining steps.
     left: Vec<(usize, &'p [PointerStep])>,
     level: WrapperLevel,
     found: &'f mut dyn FnMut(usize, JsonMemberValue),
 }
 
 impl WrappedPointerMatchSeed<'_, '_> {
-    /// A value that is no object and no list.
+    /// Reports a value that is neither an object nor a list.
     fn report_scalar<E>(self, value: JsonMemberValue) -> Result<(), E> {
         if self.level == WrapperLevel::Inside {
             for (pointer, left) in self.left {
@@ -208,13 +209,13 @@ impl WrappedPointerMatchSeed<'_, '_> {
     }
 }
 
-/// The steps behind the first one, if that leads to the member with this name.
+/// The steps after the first one, if the first one leads to the member with this name.
 fn steps_behind_name<'p>(left: &'p [PointerStep], name: &str) -> Option<&'p [PointerStep]> {
     let (first, rest) = left.split_first()?;
     first.json_member_name().is_some_and(|first| fold_name(first).eq(fold_name(name))).then_some(rest)
 }
 
-/// The steps behind the first one, if that leads to the item with this number.
+/// The steps after the first one, if the first one leads to the item with this index.
 fn steps_behind_item(left: &[PointerStep], index: usize) -> Option<&[PointerStep]> {
     let (first, rest) = left.split_first()?;
     (*first == PointerStep::EveryItem || first.index() == Some(index)).then_some(rest)
@@ -264,7 +265,7 @@ impl<'de> Visitor<'de> for WrappedPointerMatchSeed<'_, '_> {
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<(), S::Error> {
         let Self { left, level, found } = self;
-        // Only an object wraps members.
+        // Only an object wraps members, so a list at a higher level is skipped.
         let left = if level == WrapperLevel::Inside { left } else { Vec::new() };
         for (pointer, _) in left.iter().filter(|(_, left)| !leads_to_item(left)) {
             found(*pointer, JsonMemberValue::Other);
@@ -308,7 +309,7 @@ impl<'de> Visitor<'de> for WrappedPointerMatchSeed<'_, '_> {
     }
 }
 
-/// True if the first step leads to items of a list.
+/// Whether the first step leads to an item of a list.
 fn leads_to_item(left: &[PointerStep]) -> bool {
     left.first().is_some_and(|first| *first == PointerStep::EveryItem || first.index().is_some())
 }
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    /// A pointer leads to its value inside of any other object.
+    /// A pointer finds its value inside of any member that is an object.
     #[test]
     fn wrapped_values_are_found() {
         let text = |text: &str| JsonMemberValue::Text(text.into());

@@ -1,11 +1,11 @@
-//! Finds the fields of a `multipart/form-data` body (RFC 7578), where every reader finds the same ones.
+//! Finds the fields of a `multipart/form-data` body (RFC 7578), if every reader finds the same ones.
 //!
-//! Readers disagree about everything that browsers do not write: line ends, preambles, folded lines, escapes, and the ends of
-//! parameters. So one form is accepted, that of browsers (RFC 7578, 4), and everything else is
-//! rejected, the whole body or the part. Nothing is decoded.
+//! Readers disagree about everything that browsers do not write: line ends, preambles, folded lines, escapes, and the
+//! ends of parameters. So only the form that browsers write is accepted (RFC 7578, section 4); any other body or part
+//! is rejected. Nothing is decoded.
 //!
-//! The crate `multer` (3.1) answers another question. It gives one reading of a stream, and of two names or of two
-//! dispositions it takes one without a word; here a body with two readings must not pass.
+//! The crate `multer` (3.1) is not used: it returns a single reading of a stream, and silently takes one of two names
+//! or dispositions. Here a body with two readings must not pass.
 
 use super::{
     error::{ExtractValueError, NOT_UTF8},
@@ -14,35 +14,36 @@ use super::{
 };
 use crate::header_name::is_token;
 
-/// The longest boundary (RFC 2046, 5.1.1).
+/// The longest boundary in bytes (RFC 2046, section 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
 
 /// A part of a body.
 #[derive(Debug)]
 pub(super) enum FormPart<'b> {
-    /// Every reader gives it this name.
+    /// A part to which every reader gives this name.
     Named { name: String, head: &'b [u8], content: &'b [u8] },
-    /// Without a disposition: every name that some reader gives to the part.
+    /// A part without a disposition, with every name that some reader gives to it.
     Fallback { names: Vec<String>, content: &'b [u8] },
-    /// The head of a part in which two readers could find two names.
+    /// A part in whose head two readers could find different names. Contains the head.
     Unclear(&'b [u8]),
 }
 
-/// The parts; `None` where two readers could find other ones.
+/// The parts of a body; `None` if two readers could find different ones, or if there are more than `most`.
 ///
-/// `kind` is the value of `Content-Type`.
+/// `kind`: the value of `Content-Type`.
 pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<FormPart<'b>>> {
     let delimiter = format!("--{}", boundary(kind)?);
     let delimiter = delimiter.as_bytes();
     let mut parts = Vec::new();
-    // A preamble is a part to a reader that splits at delimiters, and so is an epilogue.
+    // The body must begin with the delimiter and end after the last one: some readers take a preamble or an epilogue
+    // for a part.
     let mut rest = body.strip_prefix(delimiter)?;
     loop {
         if let Some(epilogue) = rest.strip_prefix(b"--") {
             return matches!(epilogue, b"" | b"\r\n").then_some(parts);
         }
         rest = rest.strip_prefix(b"\r\n")?;
-        // A delimiter within a line, or behind another line end, is one to some readers.
+        // A delimiter within a line, or after another line end, is refused, because some readers accept it.
         let at = find_delimiter(rest, delimiter)?;
         let part = rest[..at].strip_suffix(b"\r\n")?;
         if parts.len() == most {
@@ -57,10 +58,10 @@ fn find_delimiter(body: &[u8], wanted: &[u8]) -> Option<usize> {
     (0..body.len()).find(|&at| body[at] == b'-' && body[at..].starts_with(wanted))
 }
 
-/// The boundary, where it is there once and every reader finds its beginning and its end.
+/// The boundary, if it occurs once and every reader finds the same beginning and end.
 ///
-/// Some readers take the text behind the first or the last `boundary`, wherever that is, and some take single quotes for
-/// quotes.
+/// Some readers take the text after the first or the last `boundary`, wherever it is, and some treat single quotes like
+/// double quotes.
 fn boundary(kind: &str) -> Option<&str> {
     const NAME: &str = "boundary";
     let has = |text: &str, word| text.to_ascii_lowercase().contains(word);
@@ -80,7 +81,8 @@ fn boundary(kind: &str) -> Option<&str> {
             None => (value, false),
         };
         if name == NAME {
-            // Browsers have the word in the value as well, without a sign behind it.
+            // The word alone is allowed in the value, because the boundaries of browsers contain it. Followed by `=` it
+            // could start another parameter.
             if has(text, "boundary=") || !is_plain_boundary(text, is_quoted) || found.replace(text).is_some()
             {
                 return None;
@@ -95,8 +97,8 @@ fn boundary(kind: &str) -> Option<&str> {
     found
 }
 
-/// Of the characters that a boundary may have (RFC 2046, 5.1.1) those that no reader takes for the end of a token, and in quotes
-/// the one that writers of mail use.
+/// Whether a boundary consists of characters at which no reader ends a token, out of those that a boundary may have
+/// (RFC 2046, section 5.1.1). In quotes also `=`, which mail programs use.
 fn is_plain_boundary(text: &str, is_quoted: bool) -> bool {
     let is_plain =
         |byte: u8| byte.is_ascii_alphanumeric() || b"+_-.".contains(&byte) || is_quoted && byte == b'=';
@@ -116,17 +118,17 @@ fn parse_part(part: &[u8]) -> FormPart<'_> {
     }
 }
 
-/// What the head of a part calls it.
+/// The name that the head of a part gives to it.
 enum PartName {
     Disposed(String),
     /// Without a disposition: every name that some reader gives to the part.
     Fallback(Vec<String>),
 }
 
-/// The fields of a head: names in lower case, and values. `None` where a reader could find other ones.
+/// The fields of a head: names in lower case, and values. `None` if some reader could find other fields.
 ///
-/// Ends of lines are all that some reader takes for one, in bytes and in text, and so a line has no control character of any
-/// kind. A line that begins with a space has no name that is a token.
+/// Every character that some reader takes for a line end is refused, and so is any other control character. A line that
+/// begins with a space is refused, because its name is no token.
 fn head_fields(head: &str) -> Option<Vec<(String, &str)>> {
     let mut fields: Vec<(String, &str)> = Vec::new();
     for line in head.split("\r\n") {
@@ -143,16 +145,16 @@ fn head_fields(head: &str) -> Option<Vec<(String, &str)>> {
     Some(fields)
 }
 
-/// `None` where two readers could find two names.
+/// The name of a part by its head; `None` if two readers could find different names.
 fn part_name(head: &str) -> Option<PartName> {
     const DISPOSITION: &str = "content-disposition";
     const NAMING: [&str; 3] = [DISPOSITION, "content-id", "content-type"];
-    // Some readers look for a disposition anywhere in the head.
+    // Some readers look for a disposition anywhere in the head, so it may occur only once.
     if head.to_ascii_lowercase().matches(DISPOSITION).count() > 1 {
         return None;
     }
     let mut disposed = None;
-    // Some readers take one of these for the name of a part without a disposition.
+    // The fields that some readers take for the name of a part without a disposition.
     let mut others = Vec::new();
     for (field, value) in head_fields(head)? {
         let is_naming = |text: &str| {
@@ -161,7 +163,7 @@ fn part_name(head: &str) -> Option<PartName> {
         };
         match &*field {
             DISPOSITION => disposed = Some(parse_disposition(value)?.name),
-            // Some readers look for parts in such a part, with names of their own.
+            // Some readers look for further parts, with names of their own, inside of such a part.
             "content-type" if has_parts(value) => return None,
             "content-id" | "content-type" => others.push(value),
             _ if is_naming(&field) || is_naming(value) => return None,
@@ -178,7 +180,7 @@ fn part_name(head: &str) -> Option<PartName> {
     Some(PartName::Fallback(others.iter().flat_map(spelt).collect()))
 }
 
-/// True for a content type whose content has heads of its own.
+/// Whether the content of a part with this content type has heads of its own.
 fn has_parts(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     ["multipart", "message"].iter().any(|main| kind.starts_with(main))
@@ -190,13 +192,13 @@ const UNUSUAL: &str =
 const MARKED: &str =
     "is in a part of a form that begins with a byte order mark, which some servers leave out";
 
-/// The content of a part with this head, where every reader takes it for the same text.
+/// The content of a part with this head, if every reader decodes it to the same text.
 ///
 /// Readers decode by the part's own `Content-Type`, some also by `Content-Transfer-Encoding`, and aiohttp reads as many bytes
 /// as the part's `Content-Length` says.
 ///
 /// # Errors
-/// A reader could take another text, or a file.
+/// Returns an error if some reader could find another text, or a file.
 pub(super) fn text_content(head: &[u8], content: &[u8]) -> Result<String, ExtractValueError> {
     let unusual = || ExtractValueError::Invalid(UNUSUAL);
     let head = std::str::from_utf8(head).map_err(|_| unusual())?;
@@ -226,7 +228,7 @@ pub(super) fn text_content(head: &[u8], content: &[u8]) -> Result<String, Extrac
     }
 }
 
-/// `text/plain`, in no other character set than UTF-8.
+/// Whether a content type is `text/plain` in UTF-8.
 fn is_utf8_text(kind: &str) -> bool {
     let mut parts = kind.split(';').map(str::trim);
     let is_text = parts.next().is_some_and(|named| named.eq_ignore_ascii_case("text/plain"));
@@ -243,14 +245,14 @@ fn is_utf8_text(kind: &str) -> bool {
 /// A `Content-Disposition` in which every reader finds one name.
 struct PartDisposition<'h> {
     name: &'h str,
-    /// It has a file name.
+    /// True if the disposition has a file name.
     is_file: bool,
 }
 
-/// `None` for everything that is not written as browsers do it: `form-data; name="a"; filename="b"`, in any order, and tokens
-/// without quotes. PHP and Jetty take single quotes for quotes, some readers undo escapes with a backslash or a percent
-/// sign, some end a value at a semicolon within its quotes, and Rack's first pattern takes the last `name=`, wherever
-/// that is.
+/// Reads a disposition. `None` unless it is written as browsers do: `form-data; name="a"; filename="b"`, in any order,
+/// or with tokens without quotes. PHP and Jetty treat single quotes like double quotes, some readers resolve escapes
+/// with a backslash or a percent sign, some end a value at a semicolon within its quotes, and Rack's first pattern
+/// takes the last `name=`, wherever it is.
 fn parse_disposition(disposition: &str) -> Option<PartDisposition<'_>> {
     let mut rest = disposition.strip_prefix("form-data")?;
     let mut name = None;
@@ -266,7 +268,8 @@ fn parse_disposition(disposition: &str) -> Option<PartDisposition<'_>> {
         match parameter {
             "name" if is_clear && is_clear_name(text) && name.is_none() => name = Some(text),
             "filename" if is_clear && !files.contains(&parameter) => files.push(parameter),
-            // Some clients write it for a name that is not in ASCII (RFC 8187). Its quotes are a pair with nothing between.
+            // Some clients send it for a file name that is not ASCII (RFC 8187). Its two single quotes enclose an empty
+            // language.
             "filename*" if !is_quoted && is_extended_text(text) && !files.contains(&parameter) => {
                 files.push(parameter)
             }
@@ -277,7 +280,7 @@ fn parse_disposition(disposition: &str) -> Option<PartDisposition<'_>> {
     name.map(|name| PartDisposition { name, is_file: !files.is_empty() })
 }
 
-/// True for a text within quotes in which no reader ends the value or finds another parameter.
+/// Whether no reader ends the value within a quoted text, or finds another parameter in it.
 fn is_clear_quoted_text(text: &str) -> bool {
     let names_parameter = |text: &str| {
         let lower = text.to_ascii_lowercase();
@@ -288,14 +291,14 @@ fn is_clear_quoted_text(text: &str) -> bool {
         && !names_parameter(&String::from_utf8_lossy(&decode_leniently(text.as_bytes())))
 }
 
-/// True for a name that no reader unescapes, unquotes or cuts. Some decode words as in mail (RFC 2047), which have an equals
-/// sign.
+/// Whether no reader decodes, unquotes or cuts a name. An equals sign is refused because some readers decode encoded
+/// words of mail (RFC 2047).
 fn is_clear_name(name: &str) -> bool {
     !name.is_empty()
         && !name.contains(['\'', '%', ';', ',', '=', '<', '>', '\\', char::REPLACEMENT_CHARACTER])
 }
 
-/// True for a text in UTF-8 of no language (RFC 8187, 3.2.1).
+/// Whether a text is an extended value in UTF-8 without a language (RFC 8187, section 3.2.1).
 fn is_extended_text(text: &str) -> bool {
     const CHARSET: &str = "utf-8''";
     let Some((charset, value)) = text.split_at_checked(CHARSET.len()) else { return false };
@@ -331,7 +334,7 @@ mod tests {
         parsed_parts(KIND, &body).map(|parts| parts[0].0.clone())
     }
 
-    /// The bodies that usual clients send are read.
+    /// The bodies that common clients send are read.
     #[test]
     fn usual_bodies_are_read() {
         let body = "--X-1\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n42\r\n\
@@ -353,7 +356,7 @@ mod tests {
         assert_eq!(parsed_parts(quoted, &body.replace("--X-1", "------=_Part_1_2.3")), Some(wanted.to_vec()));
     }
 
-    /// A part without a disposition has the names that some readers give it.
+    /// A part without a disposition has all names that some reader gives to it.
     #[test]
     fn part_without_disposition_has_fallback_names() {
         let names = |head: &str| {
@@ -370,7 +373,7 @@ mod tests {
         assert_eq!(names("Content-Type: message/http"), None);
     }
 
-    /// A body that readers split in two ways is rejected.
+    /// A body that readers split in different ways is rejected.
     #[test]
     fn ambiguously_split_body_is_rejected() {
         let plain = "--X-1\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--X-1--\r\n";
@@ -440,7 +443,7 @@ mod tests {
         }
     }
 
-    /// A boundary has characters that end no value, in quotes or without them.
+    /// A boundary may contain only characters at which no reader ends it, in quotes or without.
     #[test]
     fn boundary_is_plain() {
         let empty = |boundary: &str| format!("--{boundary}--");
@@ -460,7 +463,7 @@ mod tests {
         }
     }
 
-    /// A head in which some reader sees another line, another field or another end of a field has no name.
+    /// A head in which some reader finds another line, another field or another end of a field gives no name.
     #[test]
     fn head_requires_agreement_of_readers() {
         const NAMED: &str = "Content-Disposition: form-data; name=\"a\"";
@@ -478,7 +481,7 @@ mod tests {
             assert_eq!(names(&head), Some(vec!["a".into()]), "{head:?}");
         }
         for head in [
-            // Rack's first pattern reads across lines.
+            // Rack's first pattern matches across lines.
             format!("{NAMED}\r\nX; name=id: 1"),
             format!("{NAMED}\r\nX y: 1"),
             format!("{NAMED}\r\n: 1"),
@@ -509,7 +512,7 @@ mod tests {
         }
     }
 
-    /// A name is taken only where every reader takes it.
+    /// A name is accepted only if every reader finds it.
     #[test]
     fn name_requires_agreement_of_readers() {
         for disposition in [
@@ -586,7 +589,7 @@ mod tests {
         }
     }
 
-    /// A text is taken from a part whose head leaves no other reading.
+    /// A part has a text only if its head allows no other reading.
     #[test]
     fn plain_part_has_text() {
         const NAMED: &str = "Content-Disposition: form-data; name=\"id\"";

@@ -1,5 +1,5 @@
-//! Makes the name of an operation from the values of one request. The client chooses that name, and it is not limited
-//! to the length of a node name.
+//! Makes the name of an operation from the values of one request. The client chooses these values, and the name may
+//! be longer than the name of a ZooKeeper node.
 
 use std::borrow::Cow;
 
@@ -15,13 +15,13 @@ use crate::header_name::is_spelling_of;
 /// no limit.
 const LONGEST: usize = 255;
 
-/// A structured field: its value is a quoted string, though most clients leave the quotes out
-/// (draft-ietf-httpapi-idempotency-key-header, 2.1).
+/// The header field whose value is a structured field: a quoted string, although most clients leave the quotes out
+/// (draft-ietf-httpapi-idempotency-key-header, section 2.1).
 const QUOTED: &str = "idempotency-key";
 
 impl KeyTemplate {
-    /// As [`KeyTemplate::expand`], but an empty value is refused as invalid, not as missing: the client has sent the
-    /// field.
+    /// Makes the name of an operation. Unlike [`KeyTemplate::expand`] it refuses an empty value as invalid and not as
+    /// missing, because the client has sent the field.
     pub(crate) fn expand_operation_name(
         &self,
         values: &dyn RequestValues,
@@ -59,8 +59,8 @@ impl TemplateVariable {
     }
 }
 
-/// The text of a quoted string (RFC 8941, 3.3.3). A value without an opening quote is taken unchanged, so both forms
-/// give one name.
+/// The text of a quoted string (RFC 8941, section 3.3.3). A value without an opening quote is returned unchanged, so
+/// that both forms give the same name.
 fn unquote(value: &str) -> Result<Cow<'_, str>, ExtractValueError> {
     let value = value.trim_matches(' ');
     let Some(quoted) = value.strip_prefix('"') else { return Ok(value.into()) };
@@ -72,8 +72,8 @@ fn unquote(value: &str) -> Result<Cow<'_, str>, ExtractValueError> {
                 Some(escaped @ ('"' | '\\')) => text.push(escaped),
                 _ => return Err(ExtractValueError::Invalid("has a backslash that escapes nothing")),
             },
-            // A parameter after the string would change nothing, and a second string would make it a list. Both are
-            // refused.
+            // Only the end of the value may follow the closing quote. A parameter would be ignored, and a second
+            // string would make the value a list.
             Some('"') if chars.as_str().is_empty() => return Ok(text.into()),
             Some('"') => return Err(ExtractValueError::Invalid("goes on after its closing quote")),
             Some(char @ ' '..='~') => text.push(char),
@@ -118,7 +118,7 @@ mod tests {
             .expand_operation_name(&FixedRequestValues(field.as_ref()))
     }
 
-    /// A header field in another spelling is invalid, and does not count as a missing name.
+    /// A header field in another spelling is an invalid name, and not a missing one.
     #[test]
     fn respelled_header_is_not_missing() {
         let refused = name("{header.respelled}", "a");
@@ -129,7 +129,7 @@ mod tests {
         name("{header.idempotency-key}", field)
     }
 
-    /// A key in quotes and the same key without them are one.
+    /// A value of `Idempotency-Key` in quotes and the same value without quotes give the same name.
     #[test]
     fn quoted_key_equals_bare_key() {
         for (quoted, bare) in [
@@ -142,11 +142,11 @@ mod tests {
             assert_eq!(idempotency_key(quoted), idempotency_key(bare), "{quoted}");
         }
         assert_eq!(name("{header.idempotency_key}", r#""a""#).as_deref(), Ok("a"));
-        // Only `Idempotency-Key` is a structured field. Other fields keep their quotes.
+        // Only `Idempotency-Key` is a structured field; other fields keep their quotes.
         assert_eq!(name("{header.x-request-id}", r#""a""#).as_deref(), Ok("%22a%22"));
     }
 
-    /// A field that is neither quoted nor bare is no name.
+    /// A value with malformed quotes is refused as a name.
     #[test]
     fn malformed_quotes_are_no_name() {
         for field in
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// An empty value is invalid, and does not count as a missing one.
+    /// An empty value is an invalid name, and not a missing one.
     #[test]
     fn empty_value_is_not_missing() {
         let missing = |found| matches!(found, Err(ExtractKeyError::Missing { .. }));
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Each value of a name has a limited length, and the name as a whole has none.
+    /// The length of each value in a name is limited, and the length of the name is not.
     #[test]
     fn length_limit_applies_to_each_value() {
         assert!(idempotency_key("\u{e9}".repeat(255)).is_ok());
@@ -193,7 +193,7 @@ mod tests {
             }
         }
 
-        /// Two names are equal in quotes only if they are equal without.
+        /// Two quoted values give the same name only if they are equal without quotes.
         #[test]
         fn quotes_keep_names_distinct(one in "[a\"\\\\ ]{1,4}", other in "[a\"\\\\ ]{1,4}") {
             let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));

@@ -1,4 +1,4 @@
-//! Reads a key template, and refuses one whose keys could collide.
+//! Parses a key template, and refuses one whose keys could collide.
 
 use super::{
     filter::{ParseTemplateFilterError, TemplateValueFilter},
@@ -28,7 +28,8 @@ pub enum KeyTemplateErrorKind {
     UnknownFilter(String),
     #[error("{0}")]
     MalformedFilter(String),
-    /// Between two variables stands nothing that cannot be part of a value, so `a`, `bc` and `ab`, `c` are one key.
+    /// Between two variables there is no character that a value cannot contain, so the values `a`, `bc` and `ab`,
+    /// `c` would give the same key.
     #[error("two different pairs of values give the same key")]
     NotSeparated,
 }
@@ -55,8 +56,8 @@ impl KeyTemplate {
     }
 }
 
-/// True if a variable may follow `parts`: none went before, or the literal between has a character that no escaped
-/// value has. A reader of the key then knows where the value ends.
+/// Whether a variable may follow `parts`: if another variable is before it, the literal between them must contain a
+/// character that no escaped value has. Then the end of the first value is visible in the key.
 fn can_variable_follow(parts: &[KeyTemplatePart]) -> bool {
     match parts {
         [.., KeyTemplatePart::Variable(_)] => false,
@@ -67,12 +68,12 @@ fn can_variable_follow(parts: &[KeyTemplatePart]) -> bool {
     }
 }
 
-/// The literal that begins at `at`, and where it ends.
+/// Parses the literal that begins at `at`. Returns it with its end.
 fn parse_literal(text: &str, at: usize) -> Result<(KeyTemplatePart, usize), ParseKeyTemplateError> {
     let end = text[at..].find('{').map_or(text.len(), |length| at + length);
     for (index, char) in text[at..end].char_indices() {
         let why = match char {
-            // `%` marks an escaped byte of a value.
+            // `%` begins an escaped byte of a value, so a literal cannot contain it.
             '%' => "a literal has no `%`",
             '}' => "a `}` without its `{`",
             '!'..='~' => continue,
@@ -84,7 +85,7 @@ fn parse_literal(text: &str, at: usize) -> Result<(KeyTemplatePart, usize), Pars
     Ok((KeyTemplatePart::Literal(text[at..end].into()), end))
 }
 
-/// The `{...}` that begins at `at`, and where it ends.
+/// Parses the `{...}` that begins at `at`. Returns it with its end.
 pub(super) fn parse_variable(
     text: &str,
     at: usize,
@@ -102,7 +103,8 @@ pub(super) fn parse_variable(
     Ok((KeyTemplatePart::Variable(TemplateVariable { source, filters, span }), end))
 }
 
-/// The characters of a variable that stand in no quotes. Only a filter has quotes: names may have a quote in them.
+/// The characters of a variable that are not in quotes. Only a filter has quotes; the name of a source may contain
+/// one.
 fn positions_outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut in_filters = false;
     let mut quoted = false;
@@ -116,7 +118,7 @@ fn positions_outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// The words between the bars, without the spaces around them.
+/// The positions of the words between the bars, without surrounding spaces.
 fn trim_words(text: &str, inside: ByteSpan) -> impl Iterator<Item = ByteSpan> {
     let mut ends: Vec<usize> = positions_outside_quotes(&text[inside.clone()])
         .filter_map(|(at, char)| (char == '|').then_some(inside.start + at))
@@ -203,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// The error of a bad template has its place and its reason.
+    /// The error of an invalid template has its place and its reason.
     #[test]
     fn template_error_has_place_and_reason() {
         use KeyTemplateErrorKind::*;
@@ -254,7 +256,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any text is a template that is written as it was read, or an error with its place.
+        /// Any text is a template that is displayed as it was read, or an error with its place.
         #[test]
         fn template_round_trips_or_fails_in_place(
             text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|form|header)\\.[a-z]{1,2}|\\{host|\\{client\\.name|\\{(body|jwt):(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",

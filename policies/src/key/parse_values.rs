@@ -1,4 +1,4 @@
-//! Finds the values of which a key was made. Two different sets of values never give one key, so there is one answer.
+//! Finds the values from which a key was made. Different values never give the same key, so the values are unique.
 
 use super::{
     expand::push_escaped,
@@ -8,7 +8,7 @@ use super::{
 use crate::path::{decode_escape, is_unreserved};
 
 impl KeyTemplate {
-    /// The filtered values, left to right; `None` for a key that this template cannot make.
+    /// The filtered values, from left to right; `None` if this template cannot make the key.
     pub(crate) fn parse_values(&self, key: &ResourceKey) -> Option<Vec<String>> {
         let mut rest = key.as_str();
         let mut values = Vec::new();
@@ -27,7 +27,7 @@ impl KeyTemplate {
     }
 }
 
-/// The end of the value at the beginning of `rest`. The literal after a value has a character that no value contains.
+/// The end of the value at the beginning of `rest`. The literal after a value contains a character that no value has.
 fn value_end(rest: &str, next: Option<&KeyTemplatePart>) -> Option<usize> {
     let is_of_a_value = |byte: u8| is_unreserved(byte) || byte == b'%';
     match next {
@@ -36,7 +36,7 @@ fn value_end(rest: &str, next: Option<&KeyTemplatePart>) -> Option<usize> {
         Some(KeyTemplatePart::Literal(literal)) => {
             match literal.bytes().position(|byte| !is_of_a_value(byte)) {
                 Some(before) => rest.bytes().position(|byte| !is_of_a_value(byte))?.checked_sub(before),
-                // A literal at the end of the template.
+                // The last literal of the template.
                 None => rest.len().checked_sub(literal.len()),
             }
         }
@@ -58,7 +58,7 @@ fn unescape(value: &str) -> Option<String> {
     let text = String::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let mut again = String::new();
     push_escaped(&text, &mut again);
-    // A value with another spelling was not made by this template.
+    // A value that is escaped in another way was not made by this template.
     (again == value).then_some(text)
 }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// A key yields the values of which it was made.
+        /// A key yields the values from which it was made.
         #[test]
         fn key_yields_values_of_template(
             a in "[a-z0-9%/:._~ \u{e9}-]{1,12}",

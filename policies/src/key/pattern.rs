@@ -1,4 +1,4 @@
-//! The pattern that a value of a key has to match.
+//! The pattern that a value in a key has to match.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -15,23 +15,23 @@ use regex_automata::{
 
 /// A regular expression that matches a value as a whole, in a time that is linear in its length.
 ///
-/// Classes, case and words are those of ASCII: `\d` is `[0-9]`. The digits of other scripts are equal to these for some readers
-/// and not for others. Characters beyond ASCII match where the pattern writes them or takes everything, as `.` does,
-/// which is one byte.
+/// Classes, case and words are those of ASCII: `\d` is `[0-9]`, because only some readers take the digits of other
+/// scripts for the same numbers. Characters beyond ASCII match only if the pattern writes them, or by `.`, which
+/// matches one byte.
 #[derive(Debug, Clone)]
 pub struct ValuePattern {
     text: Box<str>,
     whole: Regex,
 }
 
-/// A part of the texts that a pattern may match.
+/// A part of a text, for the question whether a pattern can match it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PatternText {
-    /// This text.
+    /// Exactly this text.
     Literal(String),
     /// Any text of at least one character, without slashes.
     Any,
-    /// The same without dots.
+    /// Any text of at least one character, without slashes and dots.
     AnyWithoutDot,
 }
 
@@ -39,19 +39,22 @@ impl ValuePattern {
     /// The longest pattern, in bytes.
     pub const LONGEST: usize = 256;
 
-    /// Memory of the compiled pattern, and of what it remembers while it matches.
+    /// The most bytes of memory for the compiled pattern, and for its cache while it matches.
     const MOST_MEMORY: usize = 256 * 1024;
 
-    /// Objects and groups within each other in a pattern.
+    /// The deepest nesting of groups and classes in a pattern.
     const DEEPEST: u32 = 32;
 
+    /// Compiles a pattern.
+    ///
     /// # Errors
-    /// It is no pattern, or too large a one; the text says why.
+    /// Returns the reason if the text is no pattern, or too large a one.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.len() > Self::LONGEST {
             return Err(format!("a pattern has at most {} bytes", Self::LONGEST));
         }
-        // First by itself: a parenthesis in it could end the group that stands around it.
+        // The pattern is compiled alone before it is put into a group, because a parenthesis in it could close that
+        // group.
         compile(text).map_err(|error| reason(&error))?;
         let whole = compile(&whole_pattern(text)).map_err(|error| reason(&error))?;
         Ok(Self { text: text.into(), whole })
@@ -61,8 +64,8 @@ impl ValuePattern {
         self.whole.is_match(value.as_bytes())
     }
 
-    /// False if the pattern turns the tables of Unicode on by a flag, `(?u)`. Then a class has several spellings of one digit or
-    /// letter.
+    /// Whether the pattern keeps to ASCII: false if the flag `(?u)` switches to the tables of Unicode. A class then
+    /// matches several spellings of a digit or letter.
     pub(super) fn is_ascii(&self) -> bool {
         let sets_flag = |flags: &str| {
             let end = flags.find(|char: char| !char.is_ascii_alphabetic()).unwrap_or(flags.len());
@@ -71,15 +74,15 @@ impl ValuePattern {
         !self.text.split("(?").skip(1).any(sets_flag)
     }
 
-    /// True if the pattern matches some text that is made of `parts`, one after the other; true as well where that takes too much
-    /// memory to find out.
+    /// Whether the pattern matches some text that consists of `parts`, in this order. Also true if it would take too
+    /// much memory to find out.
     pub(crate) fn can_match(&self, parts: &[PatternText]) -> bool {
         self.reaches_match(parts).unwrap_or(true)
     }
 
-    /// `None`: too much memory.
+    /// As [`Self::can_match`]; `None` if it would take too much memory.
     fn reaches_match(&self, parts: &[PatternText]) -> Option<bool> {
-        // The states of a cache that was cleared are no states of the next one, so it is never cleared.
+        // The states found so far would be invalid after the cache is cleared, so it is never cleared.
         let config = DFA::config()
             .cache_capacity(4 * Self::MOST_MEMORY)
             .skip_cache_capacity_check(true)
@@ -113,7 +116,7 @@ impl ValuePattern {
     }
 }
 
-/// The states behind one byte that `takes` accepts. No value has a control character.
+/// The states after one byte that `takes` accepts. Control characters are left out, because no value contains one.
 fn step(
     dfa: &DFA,
     cache: &mut Cache,
@@ -132,7 +135,7 @@ fn step(
     Some(behind)
 }
 
-/// The states behind one or more bytes that `takes` accepts.
+/// The states after one or more bytes that `takes` accepts.
 fn closure(
     dfa: &DFA,
     cache: &mut Cache,
@@ -161,7 +164,7 @@ fn compile(text: &str) -> Result<Regex, regex::Error> {
         .build()
 }
 
-/// The last line of an error says what is wrong; the lines before it draw the pattern.
+/// The last line of an error of `regex`, which gives the reason. The lines before it draw the pattern.
 fn reason(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(_) => "the pattern is too large when it is compiled".into(),
@@ -201,7 +204,7 @@ mod tests {
         ValuePattern::parse(text).unwrap_or_else(|reason| panic!("{text}: {reason}"))
     }
 
-    /// A class has the characters of ASCII, unless a flag says otherwise.
+    /// A class contains only ASCII characters, unless a flag says otherwise.
     #[test]
     fn classes_are_those_of_ascii() {
         for (text, value) in [
@@ -250,7 +253,7 @@ mod tests {
         PatternText::Literal(text.into())
     }
 
-    /// A text of any form is found that the pattern matches, and none that it does not match.
+    /// `can_match` is true for texts of each form that the pattern can match, and false for those that it cannot.
     #[test]
     fn matchable_texts_are_found() {
         use PatternText::{Any, AnyWithoutDot};
@@ -276,7 +279,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a pattern matches is never held for impossible.
+        /// `can_match` is true for every text that the pattern matches.
         #[test]
         fn matched_text_can_be_matched(
             text in prop::sample::select(vec!["[a-c]{1,4}", "(ab|b.)+c?", r"\w+(:x)?", "[^a]*", "a|b|cc"]),

@@ -4,25 +4,25 @@ use std::fmt;
 
 use super::ignored_characters::BYTE_ORDER_MARK;
 
-/// The most objects and lists within each other. No name of a resource stands deeper, and a recursive reader needs a
+/// The deepest nesting of objects and lists. No name of a resource is nested so deeply, and a recursive reader needs a
 /// limit.
 pub(super) const DEEPEST: usize = 32;
 
-/// A JSON pointer of at least one step, such as `/items/0/sku`. A step `*` leads to every item of a list. A name that would
-/// mean items of a list in some language stands in quotes: `/totals/"*"`.
+/// A JSON pointer of at least one step, such as `/items/0/sku`. A step `*` leads to every item of a list. A member
+/// whose name means list items in some other language is written in quotes: `/totals/"*"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonPointer {
     steps: Vec<PointerStep>,
-    /// The first name that means items of a list in another language, and stands without quotes.
+    /// The first unquoted name that means list items in another language.
     foreign: Option<Box<str>>,
 }
 
 /// One step of a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PointerStep {
-    /// To the member with this name, or to the item with this number.
+    /// A step to the member with this name, or to the list item with this number.
     Member(Box<str>),
-    /// To every item of a list.
+    /// A step to every item of a list.
     EveryItem,
 }
 
@@ -40,28 +40,28 @@ impl JsonPointer {
         Ok(Self { steps, foreign })
     }
 
-    /// The steps of the pointer: the name of a member, or the number of an item as text, and `None` for every item of a list.
+    /// The steps of the pointer as text: the name of a member or the number of an item; `None` for every item of a
+    /// list.
     pub fn names(&self) -> impl Iterator<Item = Option<&str>> {
         self.steps.iter().map(PointerStep::json_member_name)
     }
 
-    /// The last name of the pointer; `None` where it has none.
+    /// The last step that is a name or a number; `None` if there is none.
     pub fn last_json_member(&self) -> Option<&str> {
         self.steps.iter().rev().find_map(PointerStep::json_member_name)
     }
 
-    /// The first name of the pointer; `None` where it begins with items of a list.
+    /// The first step; `None` if it leads to every item of a list.
     pub(crate) fn first_json_member(&self) -> Option<&str> {
         self.steps.first().and_then(PointerStep::json_member_name)
     }
 
-    /// True if the pointer leads to a value of each item of a list.
+    /// Whether the pointer leads to every item of some list.
     pub(crate) fn is_list(&self) -> bool {
         self.steps.contains(&PointerStep::EveryItem)
     }
 
-    /// The steps to the items of the innermost list that the pointer leads through, the last `*` among them; none where it leads
-    /// through no list.
+    /// The steps up to the items of the innermost list, with the last `*`; empty if the pointer has no `*`.
     pub(crate) fn steps_to_items(&self) -> &[PointerStep] {
         let last = self.steps.iter().rposition(|step| *step == PointerStep::EveryItem);
         &self.steps[..last.map_or(0, |last| last + 1)]
@@ -71,13 +71,13 @@ impl JsonPointer {
         &self.steps
     }
 
-    /// The first name with which other languages mean several items of a list, or its last one, and that is not quoted. Here
+    /// The first unquoted name by which other languages mean several items of a list, or its last item. In this pointer
     /// it would be the name of a member.
     pub(crate) fn foreign_wildcard(&self) -> Option<&str> {
         self.foreign.as_deref()
     }
 
-    /// The items of lists on the path of this pointer.
+    /// The single list items that this pointer leads to or through.
     pub(crate) fn items(&self) -> impl Iterator<Item = JsonPointerListItem<'_>> {
         let item = |at: usize| {
             let index = self.steps[at].index()?;
@@ -87,17 +87,17 @@ impl JsonPointer {
     }
 }
 
-/// One item of a list that a pointer leads to, or through.
+/// A single list item that a pointer leads to or through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JsonPointerListItem<'p> {
-    /// The steps that lead to the list.
+    /// The steps to the list.
     pub(crate) list: &'p [PointerStep],
     pub(crate) index: usize,
-    /// The steps that lead on from the item.
+    /// The steps from the item onwards.
     pub(crate) rest: &'p [PointerStep],
 }
 
-/// The step to every item of a list.
+/// The text of the step to every item of a list.
 const EVERY: &str = "*";
 
 impl PointerStep {
@@ -116,17 +116,18 @@ impl PointerStep {
         }
     }
 
-    /// The number of an item. A member of an object may have such a name, too, and some services take that object for a
-    /// list.
+    /// The number of a list item, if the step is a number. It may also be the name of a member, and some services treat
+    /// an object with such names as a list.
     pub(super) fn index(&self) -> Option<usize> {
         let name = self.json_member_name()?;
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        // A body has fewer items than a number has that does not fit.
+        // A number that does not fit is larger than the number of items in any body.
         is_number.then(|| name.parse().unwrap_or(usize::MAX))
     }
 }
 
-/// `*` of JSONPath and jsonpath of SQL, `#` of GJSON, `-` of JSON Patch, `[]` of forms and jq, `-1` of Python, `1:3` of slices.
+/// Whether a name means list items in another language: `*` in JSONPath and SQL's jsonpath, `#` in GJSON, `-` in JSON
+/// Patch, `[]` in forms and jq, `-1` in Python, `1:3` in slices.
 fn is_foreign_wildcard(name: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_slice = name.contains(':') && name.split(':').all(|part| digits(part.trim_start_matches('-')));
@@ -146,7 +147,7 @@ fn unescape_pointer_name(name: &str) -> Result<Box<str>, &'static str> {
     if name.chars().any(char::is_control) {
         return Err("a pointer has no control characters");
     }
-    // Some readers leave it out, and others make it a part of the name.
+    // Some readers leave a byte order mark out, and others make it a part of the name.
     if name.contains(BYTE_ORDER_MARK) {
         return Err("a pointer has no byte order mark");
     }
@@ -164,7 +165,7 @@ fn unescape_pointer_name(name: &str) -> Result<Box<str>, &'static str> {
     Ok(decoded.into())
 }
 
-/// The steps of a pointer, or some of them, as a policy has them.
+/// The steps of a pointer, or some of them, as a policy writes them.
 pub(crate) fn format_steps(steps: &[PointerStep]) -> String {
     steps.iter().map(|step| format!("/{step}")).collect()
 }
@@ -191,7 +192,7 @@ impl fmt::Display for PointerStep {
 mod tests {
     use super::*;
 
-    /// A pointer is written as it was read.
+    /// A pointer is displayed as it was read.
     #[test]
     fn pointer_round_trips() {
         for (text, names) in [
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A step `*` leads to every item of a list, and in quotes it is the name of a member.
+    /// An unquoted `*` is every item of a list; a quoted one is the name of a member.
     #[test]
     fn unquoted_star_is_every_item() {
         for text in ["/items/*/sku", "/*", "/orders/*/lines/*/sku"] {
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(needless.to_string(), "/items/0");
     }
 
-    /// Names that stand for several items in other languages are recognised.
+    /// Names that mean several items in other languages are recognised.
     #[test]
     fn foreign_wildcard_names_are_recognised() {
         for name in [
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(long.items().next().map(|item| item.index), Some(usize::MAX));
     }
 
-    /// A text that names no member is refused.
+    /// A text that is no valid pointer is refused.
     #[test]
     fn invalid_pointer_is_refused() {
         for text in ["", "from", "#/from", "/a~", "/a~2", "/~~0", "/a\tb", &"/a".repeat(33)] {

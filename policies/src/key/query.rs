@@ -1,8 +1,8 @@
-//! Reads one parameter of a query, or one field of an urlencoded form, where every reader takes the same value for it.
+//! Reads one parameter of a query, or one field of an urlencoded form, if every reader finds the same value.
 //!
-//! Readers disagree about names: some match them in any case, cut them at a NUL or leave spaces or a question mark
-//! off, PHP makes `_` of a dot and a space, and several read `a[b]` and `a[]` as members of `a`. A parameter that one
-//! of them could take for a second value is refused.
+//! Readers disagree about names: some ignore case, cut a name at a NUL, or remove spaces or a question mark; PHP turns
+//! dots and spaces into `_`; and several read `a[b]` and `a[]` as members of `a`. A parameter that some reader could
+//! take for a second value is refused.
 
 use super::{
     error::{ExtractValueError, NOT_ASCII, NOT_UTF8, RESPELLED, TWICE},
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::path::decode_escape;
 
-/// A text of parameters (application/x-www-form-urlencoded, WHATWG URL 5.1). It is read alike wherever it stands; only the
-/// reasons of refusals name the place.
+/// The text of parameters (application/x-www-form-urlencoded, WHATWG URL, section 5.1). Both kinds are read in the same
+/// way, and differ only in the texts of errors.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Parameters<'t> {
     Query(&'t str),
-    /// A form in the body.
+    /// The text of a form in the body.
     Form(&'t str),
 }
 
@@ -37,20 +37,22 @@ const MANY_IN_FORM: &str =
     "is in a form with more than 1000 fields, of which some servers see only the first ones";
 const SEMICOLON_IN_FORM: &str = "is in a form with a semicolon, which servers read differently";
 
-/// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore the parameters after so many.
+/// The most parameters. PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore all after this
+/// number.
 pub(super) const MOST: usize = 1000;
 
-/// What a comma means in a parameter of which there may be several.
+/// The meaning of a comma in a parameter that may be repeated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum CommaPolicy {
-    /// A value with a comma is refused: Spring makes two values of it, and others one. So is the value of a single parameter with blanks at
-    /// its ends, which Spring takes off.
+    /// A value with a comma is refused, because Spring splits it and other readers do not. A single parameter with
+    /// blanks at its ends is refused as well, because Spring removes them.
     #[default]
     Refuse,
-    /// One parameter has all values, with commas between them. Spring does not split where there are several parameters, and reads
-    /// a comma and an escaped one alike, which others do not. So both are refused, and so are blanks at the ends of an item.
+    /// A single parameter contains all values, with commas between them. Spring does not split repeated parameters, and
+    /// treats an escaped comma like a plain one, while others do not. So both are refused, and so are blanks at the
+    /// ends of an item.
     Split,
-    /// It is a character of the value.
+    /// A comma is a character of the value.
     Keep,
 }
 
@@ -58,7 +60,7 @@ pub(crate) enum CommaPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ParameterText {
     pub(super) text: String,
-    /// A comma in it is escaped where it stands in the request.
+    /// True if a comma of the text is escaped in the request.
     pub(super) has_escaped_comma: bool,
 }
 
@@ -71,7 +73,7 @@ impl ParameterText {
     }
 }
 
-/// The items of a list of parameters, or of fields of a form, in their order.
+/// The items of a list of parameters or form fields, in their order.
 pub(super) fn split_items(
     texts: Vec<ParameterText>,
     commas: CommaPolicy,
@@ -111,22 +113,22 @@ impl<'t> Parameters<'t> {
         })
     }
 
-    /// The one value of a parameter.
+    /// The value of a parameter that must occur exactly once.
     pub(super) fn value(self, name: &str) -> Result<String, ExtractValueError> {
         single_value(self.values(name)?)
     }
 
-    /// The values of all parameters of that name, in their order.
+    /// The values of all parameters with this name, in their order.
     pub(super) fn values(self, name: &str) -> Result<Vec<ParameterText>, ExtractValueError> {
         let text = self.text();
-        // Older servers separate at semicolons, too, and would see parameters that this one does not.
+        // Older servers also separate parameters at semicolons, and would find other parameters.
         if text.contains(';') {
             return Err(self.invalid(SEMICOLON, SEMICOLON_IN_FORM));
         }
         if text.split('&').count() > MOST {
             return Err(self.invalid(MANY, MANY_IN_FORM));
         }
-        // A reader that drops a parameter that it cannot decode, or the rest from there on, reads another text.
+        // Some readers drop a parameter that they cannot decode, or also the rest of the text.
         if text.split('%').skip(1).any(|after| decode_escape(after.as_bytes()).is_none()) {
             return Err(self.invalid(BAD_ESCAPE, BAD_ESCAPE_IN_FORM));
         }
@@ -136,7 +138,8 @@ impl<'t> Parameters<'t> {
             let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
             let given = decode_form(raw_name);
             if given == name.as_bytes() {
-                // Servers decode the bytes of a form themselves, but WSGI has those of a query as ISO 8859-1.
+                // WSGI decodes the bytes of a query as ISO 8859-1. For a form this is no problem, because servers
+                // decode it themselves.
                 if matches!(self, Self::Query(_)) && !pair.is_ascii() {
                     return Err(ExtractValueError::Invalid(NOT_ASCII));
                 }
@@ -149,14 +152,14 @@ impl<'t> Parameters<'t> {
     }
 }
 
-/// True if some reader of a form could take one of its first `most` fields for that with this name.
+/// Whether some reader of a form could take one of its first `most` fields for the field with this name.
 pub(super) fn has_name_like(text: &[u8], name: &str, most: usize) -> bool {
     let wanted = NormalizedParamName::new(name.as_bytes());
     let mut given = form_fields(text).take(most).map(|(given, _)| decode_leniently(given));
     given.any(|given| *given == *name.as_bytes() || wanted.is_confusable_with(&given))
 }
 
-/// The value that stands there once.
+/// The value, if there is exactly one.
 pub(super) fn single_value(mut values: Vec<ParameterText>) -> Result<String, ExtractValueError> {
     match (values.pop(), values.is_empty()) {
         (None, _) => Err(ExtractValueError::Missing),
@@ -165,28 +168,28 @@ pub(super) fn single_value(mut values: Vec<ParameterText>) -> Result<String, Ext
     }
 }
 
-/// An escape without two digits stands for itself.
+/// Decodes a name or value of a form. An escape without two digits is kept as it is.
 fn decode_form(raw: &str) -> Vec<u8> {
     decode_leniently(raw.as_bytes()).into_owned()
 }
 
-/// The rest of a name without all parts that some reader ignores: the name, and its members in brackets.
+/// A name without all the parts that some reader ignores: the outer name, then its members in brackets.
 pub(super) struct NormalizedParamName(Vec<String>);
 
-/// Bytes of a name that are compared. No variable of a template is as long, and a client could make us fold
-/// megabytes.
+/// The most bytes of a name that are compared. No variable of a template is as long, and a client could otherwise make
+/// us fold megabytes.
 const LONGEST_NAME: usize = 4096;
 
 impl NormalizedParamName {
     pub(super) fn new(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
-        // A reader that splits off the query itself leaves out the question mark, and one that decodes the text of a body
-        // the mark at its beginning (Express, and `trim` of JavaScript anywhere). Rack, before its version 3, skips brackets
-        // before a name: it reads `[]id` and `]id` as `id`.
+        // A reader that splits off the query itself removes the question mark. A reader that decodes a body as text
+        // removes a byte order mark at its beginning, and `trim` of JavaScript removes one anywhere. Rack before
+        // version 3 skips brackets before a name: it reads `[]id` and `]id` as `id`.
         let is_ignored = |character: char| is_blank(character) || matches!(character, '?' | '[' | ']');
         let seen = seen.trim_start_matches(is_ignored).trim_end_matches(is_blank);
-        // A name that is as long as this can be alike only in its beginning.
+        // The rest of a longer name is ignored: no wanted name is as long, so only the beginning can match.
         let seen = &seen[..seen.floor_char_boundary(LONGEST_NAME)];
         let member = |part: &str| {
             let part = part.split(']').next().unwrap_or_default().trim_matches(is_blank);
@@ -196,7 +199,7 @@ impl NormalizedParamName {
         Self(seen.split('[').map(member).collect())
     }
 
-    /// The same with an empty member for each index: `a[]`, `a[0]` and `a[1]` may be one item of a list.
+    /// Replaces each index by an empty member, because `a[]`, `a[0]` and `a[1]` may be the same item of a list.
     pub(super) fn without_indexes(self) -> Self {
         let indexless = |(at, member): (usize, String)| match at {
             0 => member,
@@ -206,20 +209,21 @@ impl NormalizedParamName {
         Self(self.0.into_iter().enumerate().map(indexless).collect())
     }
 
-    /// One is the other, or the whole of which the other is a member.
+    /// Whether both names are equal, or one contains the other as a member.
     pub(super) fn matches(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
             || other.0.starts_with(&self.0)
             || self.joined_bytes().eq(other.joined_bytes())
     }
 
-    /// True if some reader could take a parameter with this name for the wanted one. It is not the wanted name itself.
+    /// Whether some reader could take a parameter named `given` for this one. `given`: another name than the wanted
+    /// one.
     pub(super) fn is_confusable_with(&self, given: &[u8]) -> bool {
         let given = Self::new(given);
         given.matches(self) || self.has_list_item(&given)
     }
 
-    /// True if the other name is this one below a name of its own: `order[sku]` of `sku`, and not `sku[sku]`.
+    /// Whether `other` is this name inside of another object: `order[sku]` for `sku`, but not `sku[sku]`.
     pub(super) fn matches_wrapped(&self, other: &Self) -> bool {
         match &*other.0 {
             [outer, inner @ ..] if !inner.is_empty() => {
@@ -229,7 +233,7 @@ impl NormalizedParamName {
         }
     }
 
-    /// True if the other name may be an item of this list, or a part of one: `sku[0]` and `sku[x]` of `sku[]`.
+    /// Whether `other` may be an item of this list, or a part of an item: `sku[0]` and `sku[x]` for `sku[]`.
     fn has_list_item(&self, other: &Self) -> bool {
         let pairs = || self.0.iter().zip(&other.0).enumerate();
         self.0.len() <= other.0.len()
@@ -237,7 +241,7 @@ impl NormalizedParamName {
             && pairs().all(|(at, (ours, theirs))| ours == theirs || at > 0 && ours.is_empty())
     }
 
-    /// The same for a [plain](Self::is_plain) name, which is folded while it is compared.
+    /// Like [`Self::matches`], for a [plain](Self::is_plain) name, which is folded during the comparison.
     pub(super) fn matches_plain(&self, name: &[u8]) -> bool {
         let folded = || {
             name.iter()
@@ -246,7 +250,7 @@ impl NormalizedParamName {
         self.first_member().bytes().eq(folded()) || self.joined_bytes().eq(folded())
     }
 
-    /// True for a name in which nothing but case and separators is folded.
+    /// Whether folding changes nothing in a name but case and separators.
     pub(super) fn is_plain(name: &[u8]) -> bool {
         name.len() <= LONGEST_NAME
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_plain_name_separator(*byte))
@@ -261,12 +265,13 @@ impl NormalizedParamName {
         self.0.first().map_or("", String::as_str)
     }
 
-    /// The part of every name that is like this one: the longest part of the name that has no separator in it.
+    /// The longest part of the outer name without a separator. Every name that some reader takes for this one contains
+    /// it.
     pub(super) fn longest_word(&self) -> &str {
         self.first_member().split('_').max_by_key(|part| part.len()).unwrap_or_default()
     }
 
-    /// The innermost member, without separators.
+    /// The innermost member of the name, without separators.
     pub(super) fn innermost_member(&self) -> String {
         let last = self.0.iter().rev().find(|member| !member.is_empty());
         last.map(|member| member.replace('_', "")).unwrap_or_default()
@@ -297,7 +302,7 @@ mod tests {
         assert!(matches!(read, Err(ExtractValueError::Invalid(RESPELLED))), "{name} in {query}");
     }
 
-    /// A parameter that some reader takes for the one that is read is refused.
+    /// A parameter that some reader takes for the wanted one is refused.
     #[test]
     fn confusable_parameter_is_refused() {
         for other in [
@@ -362,7 +367,7 @@ mod tests {
         }
     }
 
-    /// A comma in a list of parameters is refused, unless the template says what it means.
+    /// A comma in a list parameter is refused, unless the template declares its meaning.
     #[test]
     fn comma_has_declared_meaning() {
         let split = |query: &str, commas| split_items(Parameters::Query(query).values("sku")?, commas);
@@ -417,7 +422,7 @@ mod tests {
         }
     }
 
-    /// A query of more than a thousand parameters is refused, wherever the one that is read stands.
+    /// A query of more than a thousand parameters is refused, wherever the wanted one is.
     #[test]
     fn parameters_beyond_limit_are_refused() {
         let many = |count: usize| vec!["x=1"; count].join("&");
@@ -437,7 +442,7 @@ mod tests {
         assert_eq!(parsed("x=%25%c3%a9&id=1&y=%ff").ok().as_deref(), Some("1"));
     }
 
-    /// Each byte as it stands or escaped, as the flags say, one after the other.
+    /// The text with some of its bytes escaped. `escaped`: for each byte whether it is.
     fn escape_bytes(text: &str, escaped: &[bool]) -> String {
         let mut spelling = String::new();
         for (byte, escaped) in text.bytes().zip(escaped.iter().cycle()) {
@@ -451,13 +456,13 @@ mod tests {
         spelling
     }
 
-    /// `None` where an escape has no two digits.
+    /// Decodes a name or value; `None` if an escape lacks two digits.
     fn strictly_decoded(raw: &str) -> Option<Vec<u8>> {
         let whole = raw.split('%').skip(1).all(|after| decode_escape(after.as_bytes()).is_some());
         whole.then(|| decode_form(raw))
     }
 
-    /// As a lenient server reads it, which takes the first one.
+    /// The value that a lenient server reads: that of the first parameter with this name.
     fn first_value(query: &str, name: &str) -> Option<Vec<u8>> {
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let mut decoded = pairs.filter_map(|(name, value)| Some((strictly_decoded(name)?, value)));
@@ -465,7 +470,7 @@ mod tests {
     }
 
     proptest! {
-        /// A plain name matches as it does after normalization.
+        /// A plain name matches a wanted name if and only if its normalized form does.
         #[test]
         fn plain_name_matches_as_normalized(
             (wanted, name) in ("[abA._\\[\\]-]{0,5}", "[abAB._-]{0,5}"),
@@ -476,7 +481,7 @@ mod tests {
             prop_assert_eq!(wanted.matches_plain(name.as_bytes()), wanted.matches(&folded));
         }
 
-        /// A value is read back in every spelling and at every position.
+        /// A value is read back in every spelling, and at every position of the query.
         #[test]
         fn value_round_trips_in_any_spelling(
             value in "\\PC{0,12}",
@@ -497,7 +502,7 @@ mod tests {
             first: bool,
         ) {
             let other = format!("{before}{name}{behind}");
-            // No assumption, of which a million cases may not miss more than a thousand.
+            // Returns instead of using `prop_assume`: too many of a million cases would miss the assumption.
             if strictly_decoded(&other).is_none_or(|name| name == b"acc_id") {
                 return Ok(());
             }
@@ -505,7 +510,7 @@ mod tests {
             assert_respelled("acc_id", &query);
         }
 
-        /// Any query is read without a panic, and no value but the first one is read from it.
+        /// Any query is read without a panic, and no value is read from it but the first one.
         #[test]
         fn any_query_yields_only_first_value(
             query in "\\PC{0,40}|([a-z%=&;+\\[\\].]|id|ID|&id=|%[0-9a-f]{2}){0,20}",

@@ -1,4 +1,4 @@
-//! The name of a resource, and how it is written in logs, in `Fencing-Key` and in ZooKeeper.
+//! The name of a resource, and its forms in logs, in `Fencing-Key` and in ZooKeeper.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     permits::PermitIndex,
 };
 
-/// The name of a resource, as it stands in logs and in `Fencing-Key`. Printable ASCII; its lock segment is at most
+/// The name of a resource, as logs and `Fencing-Key` have it. It is printable ASCII, and its lock segment has at most
 /// [`ResourceKey::MAX_SEGMENT`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -21,7 +21,8 @@ pub struct ResourceKey(Arc<str>);
 #[error("not a resource key: printable ASCII without spaces, and not too long")]
 pub struct InvalidKeyError;
 
-/// Keys of one request that are more, or longer together, than gateways, guards, tickets, services and clients of leases take.
+/// The keys of one request are too many, or too long together, for gateways, guards, tickets, services and clients of
+/// leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetSizeError {
     #[error("there are {count} keys, and there may be {} at once", ResourceKey::MOST_IN_SET)]
@@ -30,7 +31,7 @@ pub enum KeySetSizeError {
     TooLong { length: usize },
 }
 
-/// A text that a user has entered is no key, or not in this spelling.
+/// A text that a user has entered is not a valid key, or not spelled as requests spell it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseKeyError {
     #[error(transparent)]
@@ -44,22 +45,22 @@ pub enum ParseKeyError {
 }
 
 impl ResourceKey {
-    /// Bytes of the lock segment: far below what one ZooKeeper node name may have, far above what a name needs.
+    /// The most bytes of the lock segment: far fewer than a ZooKeeper node name may have, and more than any name needs.
     pub const MAX_SEGMENT: usize = 512;
 
-    /// The most keys of one request. Each key is a node in one transaction, and all keys stand in one header field.
+    /// The most keys of one request. Each key becomes a node in one transaction, and all keys are in one header field.
     pub const MOST_IN_SET: usize = 64;
 
-    /// The most bytes of the keys of one request together, without what stands between them. They have to fit into
-    /// `Fencing-Key`, and into a ticket.
+    /// The most bytes of all keys of one request, without separators. They have to fit into `Fencing-Key` and into a
+    /// ticket.
     pub const MOST_BYTES_IN_SET: usize = 8192;
 
-    /// Checks the size of the keys of one request. Whoever makes, signs or reads such keys asks here; the middlewares for services
-    /// have these bounds in `deploy/upstream/vectors.json`.
+    /// Checks the number and the length of the keys of one request. All code that makes, signs or reads keys uses this
+    /// check; the middlewares for services have the same bounds in `deploy/upstream/vectors.json`.
     ///
     /// # Errors
-    /// There are more than [`ResourceKey::MOST_IN_SET`], or they are longer together than
-    /// [`ResourceKey::MOST_BYTES_IN_SET`].
+    /// Returns an error if there are more keys than [`ResourceKey::MOST_IN_SET`], or if all of them together have more
+    /// bytes than [`ResourceKey::MOST_BYTES_IN_SET`].
     pub fn check_set_size<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<(), KeySetSizeError> {
         let mut count = 0;
         let mut length = 0;
@@ -73,27 +74,28 @@ impl ResourceKey {
         if length > Self::MOST_BYTES_IN_SET { Err(KeySetSizeError::TooLong { length }) } else { Ok(()) }
     }
 
-    /// `None` where the lock segment would be too long.
+    /// Makes a key from the text of an expanded template; `None` if its lock segment would be too long.
     pub(super) fn new(text: String) -> Option<Self> {
         let key = Self(text.into());
         (key.lock_segment().len() <= Self::MAX_SEGMENT).then_some(key)
     }
 
-    /// Reads a key back that another process wrote.
+    /// Reads a key that another process has written.
     pub fn parse(text: &str) -> Result<Self, InvalidKeyError> {
         let printable = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         printable.then(|| Self::new(text.to_owned())).flatten().ok_or(InvalidKeyError)
     }
 
-    /// Reads a key that a user or a client has written. Values in keys are escaped in one way only, and the literals
-    /// of a template have no `%`, so with any other escape it would be the key of no request.
+    /// Reads a key that a user or a client has written. Values in keys are escaped in one way only, and the literals of
+    /// a template contain no `%`. So a key with any other escape is refused, because no request would have it.
     ///
     /// # Errors
-    /// It is no key, or is not spelled as requests spell it; then the error has the right spelling.
+    /// Returns an error if the text is no key, or is not spelled as requests spell it; the error then has the right
+    /// spelling.
     pub fn parse_user_input(text: &str) -> Result<Self, ParseKeyError> {
         let written = normalize_escapes(text);
         if written != text {
-            // A key that is too long in the right spelling is no key in any.
+            // If the right spelling is too long, the text is an invalid key and not a misspelled one.
             Self::parse(&written)?;
             return Err(ParseKeyError::Misspelled { written });
         }
@@ -108,19 +110,20 @@ impl ResourceKey {
         if ascending && fits { Ok(keys) } else { Err(InvalidKeyError) }
     }
 
-    /// The key under which guards, tickets and services identify the holder of one of several permits of this one:
-    /// `stock#2`. Each permit has watermarks of its own. `None` where it would be too long.
-    /// Values of a key are escaped, so only a template with a `#` of its own could give the same text, and a policy that has
-    /// both is refused.
+    /// The key under which guards, tickets and services identify the holder of one of several permits of this key:
+    /// `stock#2`. Each permit has watermarks of its own. `None` if it would be too long.
+    ///
+    /// Values of a key are escaped, so only a template with a `#` could give the same text. A policy that has both is
+    /// refused.
     pub fn for_permit(&self, permit: PermitIndex) -> Option<Self> {
         Self::new(format!("{}{PERMIT}{permit}", self.0))
     }
 
-    /// The keys for guards, tickets and services under the holder of this permit. Each permit has watermarks of its
-    /// own.
+    /// The keys under which guards, tickets and services identify the holder of this permit. Each permit has watermarks
+    /// of its own.
     ///
     /// # Panics
-    /// Never for plans and clients: none of them gives permits to a key that is too long for their numbers.
+    /// Panics if a key is too long for the number of the permit. Plans and clients give no permits to such a key.
     pub fn all_for_permit<K: FromIterator<Self>>(keys: &[Self], permit: PermitIndex) -> K {
         let shown =
             |key: &Self| key.for_permit(permit).expect("a key with permits has room for their numbers");
@@ -131,13 +134,13 @@ impl ResourceKey {
         &self.0
     }
 
-    /// The key as one segment of a ZooKeeper path. Different keys have different segments, and no key's segment is
-    /// part of another key's path.
+    /// The key as one segment of a ZooKeeper path. Different keys have different segments, and a segment contains no
+    /// slash.
     pub fn lock_segment(&self) -> String {
         let mut segment = String::with_capacity(self.0.len() + 8);
         for (at, byte) in self.0.bytes().enumerate() {
             match byte {
-                // `.` and `..` are no names to ZooKeeper.
+                // ZooKeeper does not accept `.` and `..` as names, so a dot at the beginning is escaped.
                 b'.' if at == 0 => segment.extend(percent_encode(byte)),
                 _ if is_unreserved(byte) || b":@,;=+".contains(&byte) => segment.push(char::from(byte)),
                 _ => segment.extend(percent_encode(byte)),
@@ -146,7 +149,7 @@ impl ResourceKey {
         segment
     }
 
-    /// Reads [`ResourceKey::lock_segment`] back; `None` where the name belongs to no key.
+    /// Reads [`ResourceKey::lock_segment`] back; `None` if no key has this segment.
     pub fn from_segment(segment: &str) -> Option<Self> {
         let mut text = String::with_capacity(segment.len());
         let mut rest = segment.bytes();
@@ -163,14 +166,15 @@ impl ResourceKey {
         Self::parse(&text).ok().filter(|key| key.lock_segment() == segment)
     }
 
-    /// The number of the parent node, one of 256, below which the lock lives. All gateways of an ensemble must agree
-    /// on it for ever: it is FNV-1a (64 bits) of the key, with its eight bytes folded into one by exclusive or.
+    /// The number of the parent node, one of 256, that contains the lock. It must never change, because all gateways of
+    /// an ensemble must agree on it: it is FNV-1a (64 bits) of the key, with its eight bytes folded into one by
+    /// exclusive or.
     pub fn lock_shard(&self) -> u8 {
         fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
     }
 }
 
-/// The text with its escapes as values in keys have them.
+/// The text with the escapes that values in keys have.
 fn normalize_escapes(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -198,10 +202,10 @@ fn normalize_escapes(text: &str) -> String {
     written
 }
 
-/// Stands between a key and the number of a permit.
+/// The separator between a key and the number of a permit.
 pub(crate) const PERMIT: char = '#';
 
-/// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
+/// Joins keys as in `Fencing-Key` and in logs, with `, ` between them. No key contains a space.
 pub fn join_keys(keys: &[ResourceKey]) -> String {
     keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -236,7 +240,7 @@ mod tests {
         ResourceKey::new(text.into()).expect(text)
     }
 
-    /// A lock segment is the name of one ZooKeeper node, and is read back.
+    /// A lock segment is a valid name of a ZooKeeper node, and can be read back.
     #[test]
     fn lock_segment_is_one_node_name() {
         for (text, segment) in [
@@ -264,7 +268,7 @@ mod tests {
         assert!(ResourceKey::new("/".repeat(171)).is_none());
     }
 
-    /// Each permit has a key of its own if there is room for it.
+    /// Each permit has a key of its own, if the key has room for its number.
     #[test]
     fn each_permit_has_own_key() {
         let permit = |number| PermitIndex::new(number).expect("small");
@@ -275,7 +279,7 @@ mod tests {
         assert!(of(&"x".repeat(506), 999).is_some() && of(&"x".repeat(507), 999).is_none());
     }
 
-    /// A key that a user enters is accepted only as requests spell it.
+    /// A key that a user enters is accepted only in the spelling of requests.
     #[test]
     fn user_input_needs_request_spelling() {
         for good in ["order/42", "account/x%40y", "a%2Fb", "a:b@c", "a%25", "stock/7#2", "%C3%A9"] {
@@ -307,7 +311,8 @@ mod tests {
         }
     }
 
-    /// With other numbers, the gateways of a rolling update would look for one lock in two places.
+    /// The shard of a key never changes: with other numbers, the gateways of a rolling update would look for the same
+    /// lock in two places.
     #[test]
     fn shard_of_key_never_changes() {
         for (text, shard) in [("order/42", 0x76), ("order/43", 0x20), ("a", 0xbb)] {
@@ -331,7 +336,7 @@ mod tests {
         assert!(ResourceKey::parse_list(&format!("{}x", long.join(", "))).is_err());
     }
 
-    /// The bounds of a set are met exactly.
+    /// The bounds of a set are exact.
     #[test]
     fn set_size_is_bounded() {
         let size = |count: usize, length: usize| {
@@ -347,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// A spelling that is suggested as the right one is accepted.
+        /// The spelling that an error suggests is accepted.
         #[test]
         fn suggested_spelling_is_accepted(text in "[ -~\u{e9}%]{1,40}") {
             if let Err(ParseKeyError::Misspelled { written }) = ResourceKey::parse_user_input(&text) {
@@ -362,7 +367,7 @@ mod tests {
             prop_assert_eq!(one.lock_segment() == other.lock_segment(), a == b);
         }
 
-        /// Two keys cannot have one segment, because the key can be read back.
+        /// Two keys never have the same segment, because the key can be read back from it.
         #[test]
         fn lock_segment_decodes_to_key(text in "[ -~]{0,100}") {
             let segment = key(&text).lock_segment();

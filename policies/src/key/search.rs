@@ -4,7 +4,7 @@ use std::{collections::VecDeque, iter};
 
 use super::form;
 
-/// True if `word` stands anywhere in `body`, as it stands or percent-encoded. `word` is in lower case.
+/// Whether `word` occurs anywhere in `body`, plain or percent-encoded, in upper or lower case. `word`: in lower case.
 pub(super) fn contains_word(body: &[u8], word: &str) -> bool {
     contains_literal_word(body, word)
         || body.contains(&b'%') && contains_literal_word(&form::decode_leniently(body), word)
@@ -23,13 +23,13 @@ fn contains_literal_word(body: &[u8], word: &str) -> bool {
         })
 }
 
-/// True if an XML document may have an element or an attribute of this name. `word` is in lower case and has no separators.
+/// Whether an XML document may have an element or attribute with this name. `word`: in lower case, without separators.
 pub(super) fn contains_xml_name(body: &[u8], word: &str) -> bool {
     let mut name = String::new();
     for character in fold_case(body).chain(iter::once(' ')) {
         match character {
             '_' | '-' | '.' => {}
-            // A longer one is another name.
+            // One character more than `word` is kept, which is enough to see that a longer name is different.
             _ if character.is_alphanumeric() && name.len() <= word.len() => name.push(character),
             _ if character.is_alphanumeric() => {}
             _ if name == word => return true,
@@ -39,7 +39,7 @@ pub(super) fn contains_xml_name(body: &[u8], word: &str) -> bool {
     false
 }
 
-/// Without regard to case. Some readers leave out what is not UTF-8.
+/// The characters of `body` with case folded. Bytes that are not UTF-8 are left out, as some readers do.
 fn fold_case(body: &[u8]) -> impl Iterator<Item = char> {
     let characters = body.utf8_chunks().flat_map(|chunk| chunk.valid().chars());
     characters.flat_map(char::to_uppercase).flat_map(char::to_lowercase)

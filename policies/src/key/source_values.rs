@@ -1,5 +1,5 @@
-//! The values that a request has for the variables of templates, before and after their filters. They are shown to people;
-//! keys are made by [`KeyTemplate::expand_all`](super::KeyTemplate).
+//! The values that a request has for the variables of templates, before and after their filters, for display. Keys are
+//! made by [`KeyTemplate::expand_all`](super::KeyTemplate).
 
 use std::fmt::Display;
 
@@ -16,16 +16,16 @@ use super::{
 /// One value of a variable. A variable of a list has one for each item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceValue {
-    /// As a template has it: `path.order_id`.
+    /// The source as a template writes it: `path.order_id`.
     #[serde(serialize_with = "serialize_text")]
     pub source: TemplateValueSource,
-    /// The filters of the variable, first to last, as a template has them.
+    /// The filters of the variable as a template writes them, in the order in which they are applied.
     pub filters: Vec<String>,
-    /// The value as it is read from the request, decoded, before the filters. `None` if there is none, or none that can be read.
+    /// The decoded value in the request, before the filters. `None` if there is none, or none that can be read.
     pub raw: Option<String>,
     /// The value after the filters, before it is escaped for a key.
     pub canonical: Option<String>,
-    /// Why there is no canonical value.
+    /// The reason for which there is no canonical value.
     pub error: Option<String>,
 }
 
@@ -34,7 +34,8 @@ fn serialize_text<S: Serializer>(source: &impl Display, serializer: S) -> Result
 }
 
 impl TemplateVariable {
-    /// The values that a request has for the variable. At least one: a variable without a value says why it has none.
+    /// The values that a request has for the variable, at least one. A variable without a value has an entry with the
+    /// reason.
     pub fn source_values(&self, values: &dyn RequestValues) -> Vec<SourceValue> {
         let read = match self.source.is_list() {
             true => self.raw_items(values),
@@ -105,7 +106,7 @@ mod tests {
         values.map(|value| (value.raw, value.canonical, value.error)).collect()
     }
 
-    /// Each value stands there as it came and as the filters leave it, or with the reason for which it makes no key.
+    /// Each value is shown before and after the filters, or with the reason for which it gives no key.
     #[test]
     fn values_have_raw_and_canonical_form() {
         let text = |text: &str| Some(text.to_owned());
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(items, [(text("b"), text("b"), None), (text("A"), text("a"), None)]);
     }
 
-    /// The source and the filters are named as a policy has them.
+    /// The source and the filters are named as in a policy.
     #[test]
     fn source_is_named_as_in_policy() {
         let template = KeyTemplate::parse("a/{path.id | int}").expect("a key");

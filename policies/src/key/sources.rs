@@ -1,24 +1,24 @@
-//! The parts of a request from which a service may read a value of a key.
+//! The parts of a request from which a service may read a value that is in a key.
 
 use super::template::TemplateValueSource;
 
-/// A part of a request in which values have names.
+/// A part of a request that contains named values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterLocation {
-    /// Variables of the route's path.
+    /// The variables of the route's path.
     Path,
-    /// Parameters of the query.
+    /// The parameters of the query.
     Query,
-    /// Fields of a body in `application/x-www-form-urlencoded` or `multipart/form-data`.
+    /// The fields of a body in `application/x-www-form-urlencoded` or `multipart/form-data`.
     Form,
-    /// Members of the outermost object of a JSON body.
+    /// The members of the outermost object of a JSON body.
     Json,
-    /// Elements and attributes of an XML body. Their values are not read: none may have the name.
+    /// The elements and attributes of an XML body. Their values are not compared: none may have the name.
     Xml,
     Cookie,
-    /// Members of an object that is itself a member of a JSON body, and the parameters of the query that name such: `order[sku]`.
-    /// Rails puts the members of a body into an object that is called as the controller is (`ParamsWrapper`), unless the
-    /// request has one of that name.
+    /// The members of an object that is itself a member of a JSON body, and query parameters that name such a member:
+    /// `order[sku]`. Rails puts the members of a body into an object with the name of the controller (`ParamsWrapper`),
+    /// unless the request has an object of that name.
     Wrapped,
 }
 
@@ -33,8 +33,8 @@ impl ParameterLocation {
         ("wrapped", Self::Wrapped),
     ];
 
-    /// `None` for a header field, the host and what was verified of the client: their names mean something else in other
-    /// sources.
+    /// The location of a source. `None` for a header field, the host, and verified values of the client: their names
+    /// have other meanings in other locations.
     pub(super) fn from_source(source: &TemplateValueSource) -> Option<Self> {
         match source {
             TemplateValueSource::Path(_) => Some(Self::Path),
@@ -50,22 +50,22 @@ impl ParameterLocation {
     }
 }
 
-/// Which other sources of a request are compared with the values of its keys.
+/// The other sources of a request that are compared with the values of its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SourceConflictPolicy {
-    /// Every source.
+    /// Every source is compared, and a conflict is refused.
     #[default]
     RefuseAny,
-    /// These sources, which are all that the service reads.
+    /// Only these sources are compared, because the service reads no others. A conflict is refused.
     Refuse(Vec<ParameterLocation>),
-    /// None.
+    /// No source is compared.
     Pass,
 }
 
 impl SourceConflictPolicy {
-    /// True if a value of `other` may not differ from the value of that name in `own`.
+    /// Whether a value in `other` must not differ from the value of the same name in `own`.
     pub(super) fn compares(&self, own: ParameterLocation, other: ParameterLocation) -> bool {
-        // Only the members of a JSON body are wrapped.
+        // Only the members of a JSON body can be wrapped in another object.
         let can_differ = match other {
             ParameterLocation::Wrapped => own == ParameterLocation::Json,
             _ => own != other,
@@ -73,7 +73,7 @@ impl SourceConflictPolicy {
         can_differ && self.compared_sources().any(|(_, source)| source == other)
     }
 
-    /// The sources that are compared, each with its word.
+    /// The compared sources, each with its word in a policy.
     pub fn compared_sources(&self) -> impl Iterator<Item = (&'static str, ParameterLocation)> {
         let counts = |source: &ParameterLocation| match self {
             Self::RefuseAny => true,

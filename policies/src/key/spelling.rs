@@ -1,4 +1,4 @@
-//! Compares a key that a user has entered with the keys that routes give.
+//! Compares a key that a user has entered with the keys that routes can give.
 
 use super::{
     expand::{apply_filter, push_escaped},
@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{client_name::split_kind, path::decode_escape};
 
-/// Whether a job or a lease may lock this key. A key of no route is one of their own, unless it has the form of a route's key
-/// and only its values are spelled as those of no request.
+/// Checks that a job or a lease may lock this key. A key that no route can give is allowed, unless it has the form of a
+/// route's key with values in a spelling that no request gives.
 ///
 /// # Errors
-/// A route gives another key for these values, or the text is that of a permit.
+/// Returns an error if a route gives another key for the values in `key`, or if the key looks like that of a permit.
 pub(crate) fn check_spelling<'t>(
     key: &ResourceKey,
     templates: impl Iterator<Item = &'t KeyTemplate>,
@@ -32,8 +32,9 @@ pub(crate) fn check_spelling<'t>(
 }
 
 impl KeyTemplate {
-    /// The key that the template gives for the values that `text` has in their places. `None`: it does not have its form, or no
-    /// request can have such values. A value with a slash has another form: `account/7/report` may be a key beside `account/7`.
+    /// The key that the template gives for the values in `text`. `None` if `text` does not have the form of the
+    /// template, or if no request can have such values. A value with a slash does not fit: `account/7/report` may be a
+    /// key beside `account/7`.
     fn respell_key(&self, text: &str) -> Option<String> {
         let mut key = String::new();
         let mut rest = text;
@@ -49,7 +50,7 @@ impl KeyTemplate {
                         Some(KeyTemplatePart::Literal(behind)) if self.is_last(behind) => {
                             rest.strip_suffix(&**behind)?.len()
                         }
-                        // A value is not empty.
+                        // The search skips the first character, because a value is not empty.
                         Some(KeyTemplatePart::Literal(behind)) => {
                             rest.char_indices().skip(1).find(|(at, _)| rest[*at..].starts_with(&**behind))?.0
                         }
@@ -70,7 +71,7 @@ impl KeyTemplate {
 }
 
 impl TemplateVariable {
-    /// The value that a request has where this stands in a key, in the form that the template gives it.
+    /// The value that a request has if `written` is in its key, as the template writes it.
     fn unescape_value(&self, written: &str) -> Option<String> {
         if written.contains('/') {
             return None;
@@ -90,7 +91,7 @@ impl TemplateVariable {
     }
 }
 
-/// `None`: the bytes are no text, so they are the value of no request.
+/// Decodes the escapes; `None` if the bytes are not UTF-8, so that no request has this value.
 fn unescape(written: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(written.len());
     let mut rest = written.as_bytes();
@@ -114,7 +115,7 @@ mod tests {
         check_spelling(&ResourceKey::parse(key).expect("a key"), templates.iter())
     }
 
-    /// A key in the form of a route is corrected to the spelling of its requests.
+    /// A misspelled key in the form of a route is corrected to the spelling of requests.
     #[test]
     fn misspelled_key_gets_correction() {
         const ACCOUNT: &[&str] = &["account/{path.id}"];
@@ -135,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A key that some route produces, or that has the form of none, is accepted.
+    /// A key that some route can give, or that has the form of no route, is accepted.
     #[test]
     fn producible_or_unrelated_key_is_accepted() {
         for (key, templates) in [
@@ -165,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// A suggested spelling is accepted, and so is every key that a request has.
+        /// A suggested spelling is accepted, and so is every key that a request can have.
         #[test]
         fn corrected_spelling_is_accepted(a in "[ -~\u{e9}]{1,12}", b in "[ -~]{1,12}") {
             for form in ["a/{path.a}", "{path.a}/z", "{path.a}@{path.b | lower}:x", "q{path.a}x@x{path.b}"] {

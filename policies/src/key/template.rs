@@ -13,7 +13,8 @@ use crate::{
     path::{PathTemplate, is_unreserved},
 };
 
-/// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::KeyTemplateErrorKind::NotSeparated).
+/// A parsed key template. Different filtered values never give the same key: see
+/// [`KeyTemplateErrorKind::NotSeparated`](super::KeyTemplateErrorKind::NotSeparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTemplate {
     pub(super) parts: Vec<KeyTemplatePart>,
@@ -25,48 +26,48 @@ pub(super) enum KeyTemplatePart {
     Variable(TemplateVariable),
 }
 
-/// One `{...}` of a template.
+/// One variable, `{...}`, of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateVariable {
     pub source: TemplateValueSource,
-    /// Applied to the value, first to last.
+    /// The filters, in the order in which they are applied to the value.
     pub filters: Vec<TemplateValueFilter>,
-    /// Where the source stands in the text of the template, for carets.
+    /// The place of the source in the text of the template, for carets in messages.
     pub span: ByteSpan,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplateValueSource {
     /// A variable of the route's path template.
     Path(Box<str>),
-    /// A query parameter, by its decoded name.
+    /// A query parameter with this decoded name.
     Query(Box<str>),
-    /// Each of the query parameters with this decoded name.
+    /// Every query parameter with this decoded name; each of them gives a value.
     QueryList(Box<str>),
-    /// A field of a form in the body, by its decoded name.
+    /// A form field in the body with this decoded name.
     Form(Box<str>),
-    /// Each of the fields of a form with this decoded name.
+    /// Every form field with this decoded name; each of them gives a value.
     FormList(Box<str>),
-    /// A header field; its name in lower case.
+    /// A header field; the name is in lower case.
     Header(Box<str>),
-    /// Each element of a header field that is a list (RFC 9110, 5.6.1); its name in lower case.
+    /// Every element of a header field that is a list (RFC 9110, section 5.6.1); the name is in lower case.
     HeaderList(Box<str>),
     /// The host without its port.
     Host,
-    /// A string or an integer in a JSON body, or that of each item of a list there.
+    /// A string or an integer in a JSON body, or one in each item of a list there.
     Body(JsonPointer),
-    /// The name in the client's certificate, which the listener has verified. Which name that is, is a setting of the
-    /// listener.
+    /// The name in the client's certificate, which the listener has verified. The settings of the listener choose the
+    /// kind of name.
     ClientName,
-    /// A string or an integer among the claims of the bearer token that was verified.
+    /// A string or an integer among the claims of the verified bearer token.
     Jwt(JsonPointer),
 }
 
-/// Part of a template's text, in bytes.
+/// A part of a template's text, in bytes.
 pub type ByteSpan = Range<usize>;
 
-/// Literals, and `None` for each variable.
+/// The parts of a published template: its literals, and `None` for each variable.
 fn split_published_template(by_place: &str) -> impl Iterator<Item = Option<&str>> {
     by_place.split_inclusive('}').flat_map(|piece| match piece.split_once('{') {
         Some((literal, variable)) if variable.ends_with('}') => [Some(literal), None].into_iter().take(2),
@@ -75,7 +76,7 @@ fn split_published_template(by_place: &str) -> impl Iterator<Item = Option<&str>
 }
 
 impl KeyTemplate {
-    /// False if the key is too long even with the shortest values.
+    /// Whether a key can be short enough: false if it is too long even with the shortest values.
     pub(crate) fn can_fit_key_length(&self) -> bool {
         let shortest = self.parts.iter().map(|part| match part {
             KeyTemplatePart::Literal(literal) => literal,
@@ -84,9 +85,9 @@ impl KeyTemplate {
         ResourceKey::new(shortest.collect()).is_some()
     }
 
-    /// The template with each path variable replaced by its place in `path`. Two templates that give one key for each
-    /// path have the same form, whatever the names of their variables.
-    /// `client_name`: which name of a client counts, where the template has one.
+    /// The template with each path variable replaced by its position in `path`. Two templates that give the same key
+    /// for each path then have the same text, whatever the names of their variables. `client_name`: the kind of name
+    /// that a client has.
     pub(crate) fn with_positions(
         &self,
         path: &PathTemplate,
@@ -112,7 +113,7 @@ impl KeyTemplate {
         parts.collect()
     }
 
-    /// The literals of the template, with `{}` for each variable. Two templates of one shape give the same key for
+    /// The literals of the template, with `{}` for each variable. Two templates of the same shape give the same key for
     /// the same values.
     pub(crate) fn shape(&self) -> String {
         let parts = self.parts.iter().map(|part| match part {
@@ -122,7 +123,7 @@ impl KeyTemplate {
         parts.collect()
     }
 
-    /// All keys that the template can give, and some more.
+    /// A glob of all keys that the template can give, and some more.
     pub(crate) fn glob(&self) -> TemplateGlob {
         let literal = |part: &KeyTemplatePart| match part {
             KeyTemplatePart::Literal(literal) => Some(literal.to_string()),
@@ -133,12 +134,12 @@ impl KeyTemplate {
         TemplateGlob::from_parts(self.parts.iter().map(literal), of_a_value)
     }
 
-    /// The same for the keys of its permits.
+    /// A glob of the keys of all permits of this template's keys.
     pub(crate) fn permit_glob(&self) -> TemplateGlob {
         self.glob().with_number(PERMIT)
     }
 
-    /// The same for a published template, whose variables are named by their place.
+    /// A glob of the keys of a published template, whose variables are named by their positions.
     pub(crate) fn published_glob(by_place: &str) -> TemplateGlob {
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
@@ -148,13 +149,13 @@ impl KeyTemplate {
         )
     }
 
-    /// The literals of a published template, without its variables.
+    /// The [shape](Self::shape) of a published template.
     pub(crate) fn published_shape(by_place: &str) -> String {
         split_published_template(by_place).map(|literal| literal.unwrap_or("{}")).collect()
     }
 
-    /// True for every key that the template can give, and for some more: only the text before the first value and
-    /// after the last value is compared.
+    /// Whether the template may give this key. Also true for some keys that it cannot give, because only the text
+    /// before the first value and after the last value is compared.
     pub fn may_produce(&self, key: &ResourceKey) -> bool {
         let key = key.as_str();
         let literal = |part: Option<&KeyTemplatePart>| match part {
@@ -169,7 +170,7 @@ impl KeyTemplate {
         key.len() >= before.len() + behind.len() && key.starts_with(&before) && key.ends_with(&behind)
     }
 
-    /// Left to right.
+    /// The variables, from left to right.
     pub fn variables(&self) -> impl Iterator<Item = &TemplateVariable> {
         self.parts.iter().filter_map(|part| match part {
             KeyTemplatePart::Literal(_) => None,
@@ -177,19 +178,19 @@ impl KeyTemplate {
         })
     }
 
-    /// The variables with one value for each item of a list, left to right: a request has a key for each item. Several of them
-    /// have the values of one item: see [`TemplateValueSource::is_of_same_list`].
+    /// The variables that have a value for each item of a list, from left to right. A request has a key for each item.
+    /// Several such variables take their values from the same item: see [`TemplateValueSource::is_of_same_list`].
     pub fn lists(&self) -> impl Iterator<Item = &TemplateVariable> {
         self.variables().filter(|variable| variable.source.is_list())
     }
 
-    /// True if a request has a key for each item of a list.
+    /// Whether a request has a key for each item of a list.
     pub fn has_list(&self) -> bool {
         self.lists().next().is_some()
     }
 
-    /// The pointers to the values that one item gives to several variables of a key, each once; none where at most one variable
-    /// takes a value of an item.
+    /// The pointers by which several variables take their values from one item, each once; empty if at most one
+    /// variable takes a value from an item.
     pub(crate) fn joined_pointers(&self) -> Vec<&JsonPointer> {
         if self.lists().nth(1).is_none() {
             return Vec::new();
@@ -203,29 +204,29 @@ impl KeyTemplate {
         joined
     }
 
-    /// The claims that the key takes from a verified token.
+    /// The claims that the key takes from a token.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &JsonPointer> {
         self.variables().filter_map(TemplateVariable::claim)
     }
 
-    /// The values that the key takes from a JSON body.
+    /// The pointers of the values that the key takes from a JSON body.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         self.variables().filter_map(TemplateVariable::pointer)
     }
 
-    /// The fields that the key takes from a form in the body.
+    /// The names of the fields that the key takes from a form in the body.
     pub(crate) fn form_fields(&self) -> impl Iterator<Item = &str> {
         self.variables().filter_map(TemplateVariable::form_field)
     }
 
-    /// True if the key is not known before the body is.
+    /// Whether the key depends on the body.
     pub(crate) fn reads_body(&self) -> bool {
         self.pointers().next().is_some() || self.form_fields().next().is_some()
     }
 }
 
 impl TemplateVariable {
-    /// The claim that the value is.
+    /// The claim, if the value is one.
     pub fn claim(&self) -> Option<&JsonPointer> {
         match &self.source {
             TemplateValueSource::Jwt(claim) => Some(claim),
@@ -233,7 +234,7 @@ impl TemplateVariable {
         }
     }
 
-    /// Where the value stands in a JSON body.
+    /// The pointer, if the value is in a JSON body.
     pub fn pointer(&self) -> Option<&JsonPointer> {
         match &self.source {
             TemplateValueSource::Body(pointer) => Some(pointer),
@@ -241,7 +242,7 @@ impl TemplateVariable {
         }
     }
 
-    /// The field of a form in the body.
+    /// The name of the field, if the value is in a form.
     pub(crate) fn form_field(&self) -> Option<&str> {
         match &self.source {
             TemplateValueSource::Form(name) | TemplateValueSource::FormList(name) => Some(name),
@@ -251,15 +252,15 @@ impl TemplateVariable {
 }
 
 impl TemplateValueSource {
-    /// The words before the dot or colon.
+    /// The words for sources, before the dot or colon.
     pub const WORDS: [&str; 8] = ["path", "query", "header", "host", "body", "form", "client", "jwt"];
 
-    /// True for what the gateway has verified of the client.
+    /// Whether the gateway has verified the value.
     pub(crate) fn is_verified(&self) -> bool {
         matches!(self, Self::ClientName | Self::Jwt(_))
     }
 
-    /// True if an item of this list is an item of the other one: both are values of a JSON body, below the items of one list.
+    /// Whether both values are taken from the items of the same list in a JSON body.
     pub(crate) fn is_of_same_list(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Body(one), Self::Body(other)) => {
@@ -269,7 +270,7 @@ impl TemplateValueSource {
         }
     }
 
-    /// True if a request may have several values here.
+    /// Whether a request may have several values.
     pub fn is_list(&self) -> bool {
         match self {
             Self::QueryList(_) | Self::FormList(_) | Self::HeaderList(_) => true,
@@ -351,7 +352,7 @@ mod tests {
         }
     }
 
-    /// A published template shows its variables whatever stands in their filters.
+    /// The variables of a published template are recognised, whatever their filters contain.
     #[test]
     fn published_template_has_plain_variables() {
         let path = PathTemplate::parse("/v1/{id}/{b}").expect("a path");
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(template.shape(), "a/{}:{}");
     }
 
-    /// Two gateways that take another name of a client publish two templates of one shape.
+    /// Gateways that use different kinds of client names publish different templates of the same shape.
     #[test]
     fn published_client_name_has_its_kind() {
         let path = PathTemplate::parse("/v1/{id}").expect("a path");
@@ -374,7 +375,7 @@ mod tests {
         assert_eq!(KeyTemplate::published_shape(&published(CertificateNameKind::Dns)), template.shape());
     }
 
-    /// A template is found by every key that it produces.
+    /// `may_produce` is true for every key that the template gives.
     #[test]
     fn template_may_produce_own_keys() {
         for (template, key, may) in [
@@ -392,7 +393,7 @@ mod tests {
         }
     }
 
-    /// A variable has the place at which its source stands.
+    /// The span of a variable is the place of its source.
     #[test]
     fn variable_has_span_of_source() {
         let span =

@@ -3,27 +3,27 @@
 use super::{body::BodyValues, claims::ClaimValues, condition_body::ConditionBody};
 use crate::client_name::ClientName;
 
-/// Has the values of a request for a key template. A method that is not implemented has no value.
+/// Provides the values of a request for a key template. By default each method provides no value.
 pub trait RequestValues {
     /// The decoded value of a variable of the route's path template.
     fn path(&self, _: &str) -> Option<&str> {
         None
     }
 
-    /// The query as it came, without the question mark.
+    /// The query as the client has sent it, without the question mark.
     fn query(&self) -> Option<&str> {
         None
     }
 
-    /// The name is lower case.
+    /// The field with this name, in lower case.
     fn header<'a>(&'a self, _: &str) -> HeaderLookup<'a> {
         HeaderLookup::Absent
     }
 
-    /// The values of all lines of a field, in their order. The name is lower case.
+    /// The values of all lines of a field, in their order. `name`: in lower case.
     ///
     /// # Errors
-    /// The field stands under another name that only some servers take for it.
+    /// Returns an error if the request has the field under another name that only some servers take for it.
     fn header_lines<'a>(&'a self, name: &str) -> Result<Vec<&'a [u8]>, RespelledHeaderError> {
         match self.header(name) {
             HeaderLookup::Absent => Ok(Vec::new()),
@@ -37,22 +37,23 @@ pub trait RequestValues {
         None
     }
 
-    /// The name in the client's certificate; `None` where the client has shown none, or its certificate has no name that counts.
+    /// The name in the client's certificate; `None` if the client has shown none, or if its certificate has no name of
+    /// the configured kind.
     fn client_name(&self) -> Option<&ClientName> {
         None
     }
 
-    /// The claims of the bearer token that was verified; `None` where the request has no such token.
+    /// The claims of the verified bearer token; `None` if the request has no such token.
     fn claims(&self) -> Option<&ClaimValues> {
         None
     }
 
-    /// The body, read for the fence of the key; `None` where no key of the fence takes a value from the body.
+    /// The body as it was read for the fence; `None` if no key of the fence takes a value from the body.
     fn body(&self) -> Option<&BodyValues> {
         None
     }
 
-    /// The body, read for the conditions of routes; `None` before it was read for them.
+    /// The body as it was read for the conditions of routes; `None` before it was read.
     fn condition_body(&self) -> Option<&ConditionBody> {
         None
     }
@@ -61,18 +62,18 @@ pub trait RequestValues {
 /// A request without values, for keys without variables.
 impl RequestValues for () {}
 
-/// A field stands under another name that only some servers take for it.
+/// The request has a field under another name that only some servers take for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a header field is there in another spelling")]
 pub struct RespelledHeaderError;
 
-/// One header field name in a request.
+/// The result of looking up a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderLookup<'a> {
     Absent,
     One(&'a [u8]),
-    /// The field stands on several lines. The line that the upstream uses is not known.
+    /// The field has several lines, and it is not known which of them the upstream uses.
     Several,
-    /// The field stands under another name, alone or beside its own name, that only some servers take for it.
+    /// The request has the field under another name that only some servers take for it, alone or beside the right name.
     Respelled,
 }

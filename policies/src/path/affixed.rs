@@ -2,26 +2,26 @@
 
 use std::fmt;
 
-/// A variable and the text around it in its segment.
+/// A variable and the text around it in one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AffixedVariable {
     pub(super) name: Box<str>,
     /// The text before the variable.
     pub(super) before: Box<str>,
-    /// The text behind the variable.
+    /// The text after the variable.
     pub(super) after: VariableSuffix,
 }
 
-/// What stands behind a variable in its segment.
+/// The text after a variable in its segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VariableSuffix {
     Literal(Box<str>),
-    /// `{.format?}`: nothing, or a dot and a word. The variable then has no dot in it.
+    /// `{.format?}`: nothing, or a dot and a word. The value of the variable then contains no dot.
     Format(Box<str>),
 }
 
 impl AffixedVariable {
-    /// True if the text behind the variable has a dot, so that a suffix is written out.
+    /// Whether the text after the variable contains a dot, so that the template writes a suffix out.
     pub(crate) fn writes_suffix(&self) -> bool {
         matches!(&self.after, VariableSuffix::Literal(after) if after.contains('.'))
     }
@@ -30,7 +30,8 @@ impl AffixedVariable {
         &self.name
     }
 
-    /// The same without what follows each dot of the text behind the variable: `{id}` of `{id}.json`, which may have no text left.
+    /// The forms that remain if the text after the variable is cut at one of its dots: `{id}` for `{id}.json`. There
+    /// may be no text left.
     pub(super) fn without_suffixes(&self) -> impl Iterator<Item = Self> {
         let after = match &self.after {
             VariableSuffix::Literal(after) => &**after,
@@ -42,12 +43,12 @@ impl AffixedVariable {
         })
     }
 
-    /// True if there is no text around the variable.
+    /// Whether there is no text around the variable.
     pub(super) fn is_bare(&self) -> bool {
         self.before.is_empty() && matches!(&self.after, VariableSuffix::Literal(after) if after.is_empty())
     }
 
-    /// The same with its text in lower case.
+    /// The same form with its text in lower case.
     pub(super) fn to_lowercase(&self) -> Self {
         let after = match &self.after {
             VariableSuffix::Literal(after) => VariableSuffix::Literal(after.to_ascii_lowercase().into()),
@@ -56,7 +57,7 @@ impl AffixedVariable {
         Self { name: self.name.clone(), before: self.before.to_ascii_lowercase().into(), after }
     }
 
-    /// The value of the variable; `None` where the segment is not of this form.
+    /// The value of the variable; `None` if the segment does not have this form.
     pub(crate) fn value<'s>(&self, segment: &'s str) -> Option<&'s str> {
         let rest = segment.strip_prefix(&*self.before)?;
         let value = match &self.after {
@@ -70,7 +71,7 @@ impl AffixedVariable {
         (!value.is_empty()).then_some(value)
     }
 
-    /// True if every segment of `other` is one of this, too.
+    /// Whether every segment of the form `other` also has this form.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (&self.after, &other.after) {
             (VariableSuffix::Literal(ours), theirs) => {
@@ -85,7 +86,7 @@ impl AffixedVariable {
         }
     }
 
-    /// False only if no segment is of both forms.
+    /// Whether some segment may have both forms. False only if none can.
     pub(crate) fn has_common_segment(&self, other: &Self) -> bool {
         let ends = |one: &Self| match &one.after {
             VariableSuffix::Literal(after) => after.clone(),
@@ -97,12 +98,12 @@ impl AffixedVariable {
             && (mine.ends_with(&*theirs) || theirs.ends_with(&*mine))
     }
 
-    /// True if both have the same segments, whatever their variables are called.
+    /// Whether both forms have the same segments, whatever the names of their variables are.
     pub(crate) fn has_same_segments(&self, other: &Self) -> bool {
         self.covers(other) && other.covers(self)
     }
 
-    /// The text around the variable, with a sign in its place that no path template has.
+    /// The text around the variable, with `<>` in its place, which no path template can contain.
     pub(crate) fn segment_pattern(&self) -> String {
         match &self.after {
             VariableSuffix::Literal(after) => format!("{}<>{after}", self.before),
@@ -110,13 +111,13 @@ impl AffixedVariable {
         }
     }
 
-    /// The text around the variable, all of which a variable without text around it takes as well.
+    /// The text around the variable. A bare variable at the same place takes all of it into its value.
     pub(crate) fn text(&self) -> TextAroundVariable {
         TextAroundVariable { before: self.before.clone(), after: self.after.clone() }
     }
 
-    /// What this variable takes of the text around the variable of `other`, in segments of both forms. `None` where both
-    /// variables then have one value, and where there are no such segments.
+    /// The part of the text around the variable of `other` that this variable takes into its value, in segments of both
+    /// forms. `None` if both variables have the same value there, or if there are no such segments.
     pub(crate) fn text_taken_of(&self, other: &Self) -> Option<TextAroundVariable> {
         if !self.has_common_segment(other) {
             return None;
@@ -124,7 +125,7 @@ impl AffixedVariable {
         let before = other.before.strip_prefix(&*self.before).unwrap_or_default();
         let after = match (&self.after, &other.after) {
             (VariableSuffix::Literal(ours), VariableSuffix::Literal(theirs)) => theirs.strip_suffix(&**ours),
-            // A segment with two dots is none of ours, and the variable ends before the first one.
+            // A segment with two dots does not have our form, and the variable ends before the first dot.
             (VariableSuffix::Format(_), VariableSuffix::Literal(theirs))
                 if theirs.matches('.').count() > 1 =>
             {
@@ -142,7 +143,7 @@ impl AffixedVariable {
     }
 }
 
-/// The text around a variable, or a part of it.
+/// The text around a variable, or a part of that text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextAroundVariable {
     pub(crate) before: Box<str>,
@@ -172,7 +173,7 @@ mod tests {
         }
     }
 
-    /// A variable takes the text that its own segment does not write out.
+    /// A variable takes the part of the other form's text that its own form does not write out.
     #[test]
     fn taken_text_is_rest_of_other_affix() {
         for (own, other, taken) in [

@@ -1,21 +1,21 @@
-//! The one canonical path of a request, or why there is none.
+//! The canonical path of a request, or the reason for which it has none.
 
 use super::escape::{decode_escape, is_unreserved, percent_encode};
 
-/// A request path in the one spelling that is matched, keyed and forwarded.
+/// A request path in the canonical spelling, which is matched, used in keys and forwarded.
 ///
 /// A path that two servers read differently lets a request reach a resource without the lock of that resource. Such a
 /// path is marked as ambiguous, and refused wherever a fence depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanonicalPath {
     text: String,
-    /// The path with every escape decoded, where that differs from `text`. It has the same segments: an encoded slash
-    /// is ambiguous.
+    /// The path with every escape decoded, if it differs from `text`. Both have the same segments, because a path
+    /// with an encoded slash is ambiguous.
     decoded: Option<String>,
     ambiguity: Option<AmbiguousPathError>,
 }
 
-/// Why a path has two readings.
+/// The reason for which servers may read a path in different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousPathError {
     #[error("does not begin with a slash")]
@@ -43,7 +43,8 @@ pub enum AmbiguousPathError {
 }
 
 impl CanonicalPath {
-    /// Never fails: an unfenced route may forward what a fenced one must refuse. Without the query.
+    /// Parses a path without its query. Never fails: an unfenced route may forward a path that a fenced route must
+    /// refuse.
     pub fn parse(raw: &str) -> Self {
         if is_canonical_path(raw) {
             return Self { text: raw.to_owned(), decoded: None, ambiguity: None };
@@ -56,7 +57,7 @@ impl CanonicalPath {
         }
     }
 
-    /// Exactly what is forwarded: the canonical spelling, or the raw one of an ambiguous path.
+    /// The path as it is forwarded: the canonical spelling, or the original text of an ambiguous path.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -65,8 +66,8 @@ impl CanonicalPath {
         self.ambiguity
     }
 
-    /// The segments between the slashes, decoded (raw in an ambiguous path). Routes match on this: an upstream that
-    /// decodes `%40` must not see another path than the route table did.
+    /// The decoded segments between the slashes; those of an ambiguous path are not decoded. Routes match decoded
+    /// segments, so that an upstream that decodes `%40` sees the same path as the route table.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.decoded_without_slash().into_iter().flat_map(|tail| tail.split('/'))
     }
@@ -77,17 +78,17 @@ impl CanonicalPath {
     }
 }
 
-/// A quick check: most paths are canonical and have no escape.
+/// Whether a path is canonical and has no escapes: a quick check for the usual case.
 fn is_canonical_path(raw: &str) -> bool {
     let Some(tail) = raw.as_bytes().strip_prefix(b"/") else { return false };
     let good = |segment: &[u8]| {
         !matches!(segment, b"" | b"." | b"..") && segment.iter().all(|byte| check_raw(*byte).is_ok())
     };
-    // A slash at the end begins no segment that would be missing.
+    // The slash at the end of a path may be followed by nothing.
     tail.is_empty() || tail.strip_suffix(b"/").unwrap_or(tail).split(|byte| *byte == b'/').all(good)
 }
 
-/// The canonical spelling, and the same with every escape decoded.
+/// The canonical spelling of a path, and the path with every escape decoded.
 fn canonicalize(raw: &str) -> Result<(String, String), AmbiguousPathError> {
     let tail = raw.strip_prefix('/').ok_or(AmbiguousPathError::NotAbsolute)?;
     let mut text = String::with_capacity(raw.len());
@@ -95,7 +96,8 @@ fn canonicalize(raw: &str) -> Result<(String, String), AmbiguousPathError> {
     let mut segments = tail.split('/').peekable();
     while let Some(segment) = segments.next() {
         let value = canonicalize_segment(segment, &mut text)?;
-        // An empty last segment is a trailing slash; anywhere else some servers merge the slashes.
+        // An empty last segment is a trailing slash. Any other empty segment is refused, because some servers merge
+        // slashes.
         if value.is_empty() && segments.peek().is_some() {
             return Err(AmbiguousPathError::EmptySegment);
         }
@@ -105,7 +107,7 @@ fn canonicalize(raw: &str) -> Result<(String, String), AmbiguousPathError> {
     Ok((text, decoded))
 }
 
-/// Appends the canonical spelling of one segment to `text` and returns the segment decoded.
+/// Appends the canonical spelling of one segment to `text`. Returns the decoded segment.
 fn canonicalize_segment(segment: &str, text: &mut String) -> Result<String, AmbiguousPathError> {
     text.push('/');
     let mut value = Vec::with_capacity(segment.len());
@@ -124,15 +126,15 @@ fn canonicalize_segment(segment: &str, text: &mut String) -> Result<String, Ambi
         }
     }
     let value = String::from_utf8(value).map_err(|_| AmbiguousPathError::NotUtf8)?;
-    // There are control characters beyond ASCII, too (U+0080 to U+009F). They show only after decoding.
+    // Control characters beyond ASCII (U+0080 to U+009F) are visible only after decoding.
     if value.chars().any(char::is_control) {
         return Err(AmbiguousPathError::Control);
     }
     if value == "." || value == ".." { Err(AmbiguousPathError::DotSegment) } else { Ok(value) }
 }
 
-/// Decodes escapes that need none (RFC 3986, 6.2.2.2), refuses escapes that could be decoded twice, and keeps the
-/// others.
+/// Appends an escaped byte. Decodes escapes that are not needed (RFC 3986, section 6.2.2.2), refuses escapes that
+/// could be decoded twice, and keeps the others.
 fn push_escaped(byte: u8, text: &mut String) -> Result<(), AmbiguousPathError> {
     match byte {
         b'/' | b'\\' => return Err(AmbiguousPathError::EncodedSlash),
@@ -145,7 +147,7 @@ fn push_escaped(byte: u8, text: &mut String) -> Result<(), AmbiguousPathError> {
     Ok(())
 }
 
-/// The characters of a path segment (RFC 3986, 3.3), but for `%` and `;`.
+/// Accepts the characters of a path segment (RFC 3986, section 3.3) except `%` and `;`.
 fn check_raw(byte: u8) -> Result<(), AmbiguousPathError> {
     match byte {
         _ if is_unreserved(byte) => Ok(()),
@@ -184,7 +186,7 @@ mod tests {
         }
     }
 
-    /// A path that two servers read differently is ambiguous and kept as it came.
+    /// A path that two servers read in different ways is ambiguous, and is kept as it was sent.
     #[test]
     fn ambiguous_path_is_kept_unchanged() {
         for (raw, error) in [
@@ -249,7 +251,7 @@ mod tests {
             prop_assert!(path.ambiguity().is_some() || path.as_str().starts_with('/'));
         }
 
-        /// An upstream that decodes the forwarded path gets the segments that the route table matched.
+        /// An upstream that decodes the forwarded path gets the segments that the route table has matched.
         #[test]
         fn decoded_canonical_form_gives_segments(raw in "(/(%[2-7][0-9a-f]|[a-z]){1,6}){1,4}") {
             let path = CanonicalPath::parse(&raw);

@@ -1,13 +1,13 @@
-//! Path templates as a tree of segments, so that a lookup visits the few that share its segments and not all of them.
+//! Path templates as a tree of segments, so that a lookup visits only the few templates that share its segments.
 
 use std::collections::HashMap;
 
 use crate::path::{AffixedVariable, PathTemplate, PathTemplateSegment};
 
-/// Path templates, each with the number under which it was inserted.
+/// A tree of path templates, each with the index under which it was inserted.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteTrie {
-    /// The first node is the root.
+    /// The nodes; the first one is the root.
     nodes: Vec<TrieNode>,
 }
 
@@ -15,26 +15,26 @@ pub(crate) struct RouteTrie {
 struct TrieNode {
     literals: HashMap<Box<str>, usize>,
     variable: Option<usize>,
-    /// Variables with text around them.
+    /// The children for variables with text around them.
     affixed: Vec<(AffixedVariable, usize)>,
-    /// Templates that end here, first to last.
+    /// The indices of the templates that end at this node, ascending.
     ends: Vec<usize>,
-    /// Templates that take whatever follows, first to last.
+    /// The indices of the templates with `{rest...}` after this node, ascending.
     rests: Vec<usize>,
-    /// The lowest number of a template at or below this node. A search that has found a lower one need not enter.
+    /// The lowest index of a template at or below this node. A search that has found a lower one skips the node.
     least: usize,
 }
 
-/// A part of the path or template that is looked up.
+/// One segment of the path or template that is looked up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TrieSegment<'a> {
-    /// Of a path.
+    /// A segment of a path.
     Segment(&'a str),
-    /// Of a template: any segment that is not empty.
+    /// A variable of a template: any segment that is not empty.
     Any,
-    /// Of a template: a segment of this form.
+    /// A variable of a template with text around it.
     Affixed(&'a AffixedVariable),
-    /// Of a template, the last one: whatever follows.
+    /// The `{rest...}` at the end of a template: all remaining segments.
     Rest,
 }
 
@@ -49,12 +49,12 @@ impl<'a> From<&'a PathTemplateSegment> for TrieSegment<'a> {
     }
 }
 
-/// The relation that a search looks for.
+/// The relation between the templates that a search looks for and the looked-up paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TrieRelation {
-    /// A template that matches every path of the lookup.
+    /// The template matches every path of the lookup.
     Covering,
-    /// A template that matches some path of the lookup.
+    /// The template matches some path of the lookup.
     Meeting,
 }
 
@@ -64,7 +64,7 @@ struct TrieSearch<'a, T> {
     parts: &'a [TrieSegment<'a>],
     takes: T,
     sought: TrieRelation,
-    /// The earliest template found so far; `usize::MAX` before the first.
+    /// The lowest index of a template found so far; `usize::MAX` before the first.
     best: usize,
 }
 
@@ -73,7 +73,7 @@ impl RouteTrie {
         Self { nodes: vec![TrieNode::new(0)] }
     }
 
-    /// `index` is larger than all before.
+    /// Inserts a template. `index` must be larger than all indices before.
     pub(crate) fn insert(&mut self, index: usize, path: &PathTemplate) {
         let mut at = 0;
         for piece in path.pieces() {
@@ -87,8 +87,8 @@ impl RouteTrie {
         self.nodes[at].ends.push(index);
     }
 
-    /// The first template, among those that `takes` allows, that matches every path of `parts`. For the parts of a
-    /// path that is a template that matches the path; for the parts of a template, a template that covers it.
+    /// The first template, among those that `takes` allows, that matches every path of `parts`. For the segments of a
+    /// path this is the first template that matches the path; for those of a template, the first one that covers it.
     pub(crate) fn find_covering(
         &self,
         parts: &[TrieSegment],
@@ -117,7 +117,8 @@ impl RouteTrie {
         (search.best != usize::MAX).then_some(search.best)
     }
 
-    /// The node below `at` for a literal, or for a variable. A missing node is made for template `index`.
+    /// The child of node `at` for a literal, or for a variable if `literal` is `None`. A missing node is made, with
+    /// the lowest index `index`.
     fn child(&mut self, at: usize, literal: Option<&str>, index: usize) -> usize {
         let new = self.nodes.len();
         let node = &mut self.nodes[at];
@@ -131,7 +132,8 @@ impl RouteTrie {
         child
     }
 
-    /// The same for a variable with text around it.
+    /// The child of node `at` for a variable with text around it. A missing node is made, with the lowest index
+    /// `index`.
     fn affixed_child(&mut self, at: usize, affixed: &AffixedVariable, index: usize) -> usize {
         let known = &mut self.nodes[at].affixed;
         if let Some((_, child)) = known.iter().find(|(known, _)| known.has_same_segments(affixed)) {
@@ -145,7 +147,8 @@ impl RouteTrie {
 }
 
 impl TrieNode {
-    /// Templates are inserted in ascending order, so the template that makes a node has the lowest number below it.
+    /// Makes a node. Templates are inserted in ascending order, so the template that makes a node has the lowest
+    /// index below it.
     fn new(least: usize) -> Self {
         Self {
             literals: HashMap::new(),

@@ -1,4 +1,4 @@
-//! The path pattern of a route, such as `/v1/orders/{order_id}/capture`, and what it binds.
+//! The path template of a route, such as `/v1/orders/{order_id}/capture`, and the values that it binds.
 
 use std::fmt;
 
@@ -8,8 +8,9 @@ use super::{
     escape::is_unreserved,
 };
 
-/// A parsed path template. A `{name}` binds one whole, non-empty segment, or the part of it that the text around it leaves; a last `{rest...}` binds all segments that
-/// are left, joined by slashes. `/v1/{rest...}` matches `/v1/` (with an empty rest) but not `/v1`.
+/// A parsed path template. A `{name}` binds one whole, non-empty segment, or the part of a segment that the text around
+/// the variable leaves. A last `{rest...}` binds all remaining segments, joined by slashes. `/v1/{rest...}` matches
+/// `/v1/` (with an empty rest) but not `/v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathTemplate {
     pieces: Vec<PathTemplateSegment>,
@@ -17,26 +18,26 @@ pub struct PathTemplate {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PathTemplateSegment {
-    /// Exactly this segment; an empty one is a trailing slash.
+    /// Exactly this segment. An empty one is a trailing slash.
     Literal(Box<str>),
     Variable(Box<str>),
     /// A variable with text around it.
     Affixed(AffixedVariable),
-    /// Only ever the last piece.
+    /// All remaining segments; always the last piece.
     Rest(Box<str>),
 }
 
-/// How much of the last segment of a path a template writes out.
+/// The part of the last segment of a path that a template writes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LiteralPathSuffix {
     None,
-    /// Text with a dot behind a variable: `{id}.json`.
+    /// A text with a dot after a variable: `{id}.json`.
     BehindVariable,
     /// The whole segment.
     Whole,
 }
 
-/// Why a text is not a path template: the byte offset and length of the part at fault.
+/// The mistake in a path template, with the byte offset and length of the part at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct ParsePathTemplateError {
@@ -88,7 +89,7 @@ impl PathTemplate {
         Ok(Self { pieces })
     }
 
-    /// The variables, left to right.
+    /// The names of the variables, from left to right.
     pub(crate) fn variable_names(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(PathTemplateSegment::name)
     }
@@ -108,8 +109,8 @@ impl PathTemplate {
         segments.next().is_none()
     }
 
-    /// True if this template matches every path that `other` matches. A plain implementation, as the reference for
-    /// tests of the fast one.
+    /// Whether this template matches every path that `other` matches. A simple implementation, with which tests compare
+    /// the fast one.
     #[cfg(test)]
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let mut theirs = other.pieces.iter();
@@ -131,7 +132,7 @@ impl PathTemplate {
         theirs.next().is_none()
     }
 
-    /// True if some path matches both templates.
+    /// Whether some path matches both templates.
     #[cfg(test)]
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let mut ours = self.pieces.iter();
@@ -173,8 +174,8 @@ impl PathTemplate {
         }
     }
 
-    /// The segment that a variable binds, counted from 0; with dots behind it where the variable binds all segments
-    /// that are left, and with the text around the variable where there is some.
+    /// The position of a variable: the number of its segment, counted from 0. It is followed by `...` if the variable
+    /// binds all remaining segments, or by the text around the variable if there is some.
     pub(crate) fn variable_position(&self, variable: &str) -> String {
         let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
         match at.map(|at| (at, &self.pieces[at])) {
@@ -183,12 +184,13 @@ impl PathTemplate {
                 format!("{at} {}", affixed.segment_pattern())
             }
             Some((at, _)) => at.to_string(),
-            // Reached only for a template that was not checked against its path.
+            // The path does not bind the variable. This only happens to a template that was not checked against its
+            // path.
             None => format!("path.{variable}"),
         }
     }
 
-    /// How much of the end of a path the template writes out, with the suffix that it may have.
+    /// The part of the end of a path that the template writes out, with a suffix if it has one.
     pub(crate) fn written_suffix(&self) -> LiteralPathSuffix {
         match self.pieces.last() {
             Some(PathTemplateSegment::Literal(_)) => LiteralPathSuffix::Whole,
@@ -199,7 +201,7 @@ impl PathTemplate {
         }
     }
 
-    /// The template with all that it writes out in lower case, for services that find their routes without regard to case.
+    /// The template with its text in lower case, for services that ignore case when they find their routes.
     pub(crate) fn to_lowercase(&self) -> Self {
         let lower = |piece: &PathTemplateSegment| match piece {
             PathTemplateSegment::Literal(literal) => {
@@ -211,8 +213,8 @@ impl PathTemplate {
         Self { pieces: self.pieces.iter().map(lower).collect() }
     }
 
-    /// The paths of the template as services read them that ignore case, a slash at the end or a suffix: in lower case, and each
-    /// end in the place of the other. A variable at the end is left as it is.
+    /// The template as it is read by services that ignore case, a trailing slash or a suffix: in lower case, with and
+    /// without a trailing slash, and without each suffix that it writes out. A variable at the end is left as it is.
     pub(crate) fn second_readings(&self) -> Vec<Self> {
         let lowercase = self.to_lowercase().pieces;
         let is_slash = |piece: &PathTemplateSegment| matches!(piece, PathTemplateSegment::Literal(literal) if literal.is_empty());
@@ -236,8 +238,8 @@ impl PathTemplate {
         readings.into_iter().map(|pieces| Self { pieces }).collect()
     }
 
-    /// True if each segment that `other` writes out is written out here as well, in whatever spelling: whoever wrote this
-    /// template knew those paths, and did not take them by a variable.
+    /// Whether this template writes out each segment that `other` writes out, in any spelling. Then its author knew
+    /// those paths, and did not cover them by a variable by accident.
     pub(crate) fn writes_segments_of(&self, other: &Self) -> bool {
         let mut ours = self.pieces.iter();
         for theirs in &other.pieces {
@@ -249,7 +251,7 @@ impl PathTemplate {
                     Some(PathTemplateSegment::Variable(_) | PathTemplateSegment::Affixed(_)),
                     PathTemplateSegment::Variable(_),
                 ) => {}
-                // A slash at the end.
+                // The other template has only a trailing slash more.
                 (None, PathTemplateSegment::Literal(literal)) => return literal.is_empty(),
                 _ => return false,
             }
@@ -306,7 +308,7 @@ impl PathTemplateSegment {
         Ok(AffixedVariable { name: name.into(), before: before.into(), after })
     }
 
-    /// What the segment may be to a service that takes a suffix off: the text before each of its dots.
+    /// The forms that the segment may have for a service that removes a suffix: the text before each of its dots.
     fn without_suffixes(&self) -> Vec<Self> {
         match self {
             Self::Literal(literal) => {
@@ -324,7 +326,8 @@ impl PathTemplateSegment {
         }
     }
 
-    /// The variable that a key can use. A format is none: it is part of how a resource is asked for.
+    /// The name of the variable, if the segment has one that a key can use. A format is not one, because it does not
+    /// identify the resource.
     fn name(&self) -> Option<&str> {
         match self {
             Self::Literal(_) => None,
@@ -340,7 +343,8 @@ pub(crate) fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// A literal is written as the decoded segment that it matches, so it needs no escape and has one spelling.
+/// Checks a literal. It is written like the decoded segment that it matches, so it needs no escape and has one
+/// spelling.
 fn check_literal(segment: &str) -> Result<(), &'static str> {
     if segment == "." || segment == ".." {
         return Err("a dot segment is never part of a canonical path");
@@ -360,17 +364,17 @@ fn check_characters(segment: &str) -> Result<(), &'static str> {
 }
 
 impl<'a> PathParams<'a> {
-    /// `path` has to match `template`, or the values come from other places.
+    /// The values of `template` in `path`. The template must match the path; otherwise the values are wrong.
     pub(crate) fn new(template: &'a PathTemplate, path: &'a CanonicalPath) -> Self {
         Self { template, path }
     }
 
-    /// All variables, each with its decoded value.
+    /// All variables with their decoded values.
     pub fn variables(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.template.variable_names().filter_map(|name| Some((name, self.get(name)?)))
     }
 
-    /// The decoded value of a variable. An ambiguous path binds nothing: no key may come out of it.
+    /// The decoded value of a variable. An ambiguous path binds no variable, because no key may be made from it.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         if self.path.ambiguity().is_some() {
             return None;
@@ -410,7 +414,7 @@ mod tests {
         PathTemplate::parse(text).expect(text)
     }
 
-    /// A template is written as it was read.
+    /// A template is displayed as it was read.
     #[test]
     fn template_round_trips() {
         for text in [
@@ -429,7 +433,7 @@ mod tests {
         assert_eq!(template("/{a}/x/{b...}").variable_names().collect::<Vec<_>>(), ["a", "b"]);
     }
 
-    /// The error of a bad template has its place.
+    /// The error of an invalid template has its place.
     #[test]
     fn template_error_has_place() {
         for (text, at, width) in [
@@ -520,7 +524,7 @@ mod tests {
         }
     }
 
-    /// An ambiguous path matches as it stands and binds no variable.
+    /// An ambiguous path is matched without decoding, and binds no variable.
     #[test]
     fn ambiguous_path_matches_without_binding() {
         let (template, path) = (template("/v1/{rest...}"), CanonicalPath::parse("/v1/a//b"));
@@ -528,7 +532,8 @@ mod tests {
         assert_eq!(PathParams::new(&template, &path).get("rest"), None);
     }
 
-    /// A template is read in lower case, with either end, and without each suffix that it writes out.
+    /// The second readings are in lower case, with and without a trailing slash, and without each suffix that the
+    /// template writes out.
     #[test]
     fn second_readings_have_other_ends() {
         for (text, readings) in [
@@ -547,7 +552,7 @@ mod tests {
         }
     }
 
-    /// A template writes the paths of another one out where it has a text for each text of the other.
+    /// A template writes out the segments of another one if it has a text wherever the other one has a text.
     #[test]
     fn written_segments_are_those_of_other() {
         for (one, other, writes) in [
@@ -568,7 +573,7 @@ mod tests {
         }
     }
 
-    /// A template covers another one only if it matches all of its paths.
+    /// A template covers another one only if it matches all paths of that one.
     #[test]
     fn wider_template_covers_narrower() {
         for (wide, narrow) in [

@@ -1,4 +1,4 @@
-//! Who may use a route: rules about what was verified of a client.
+//! The rules that restrict which clients may use a route, by their verified identities.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -12,9 +12,9 @@ use crate::{
 /// A client may use the route if it fulfils all conditions of some rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRule {
-    /// The name in the certificate of the client.
+    /// The condition on the name in the client's certificate.
     pub client_name: Option<IdentityPattern>,
-    /// Claims of its token. There is a condition here or above.
+    /// The conditions on claims of the client's token. A rule has at least one condition.
     pub claims: Vec<(JsonPointer, IdentityPattern)>,
 }
 
@@ -24,16 +24,18 @@ pub enum IdentityPattern {
     /// Every name.
     Any,
     Exact(Box<str>),
-    /// `a/*`: all names that begin with `a/`, and have more behind it.
+    /// `a/*`: all names that begin with `a/` and are longer.
     Below(Box<str>),
-    /// `*.a`: all names that end with `.a`, and have more before it.
+    /// `*.a`: all names that end with `.a` and are longer.
     Under(Box<str>),
 }
 
 impl AccessRule {
-    /// `client_name` and `claims` are what was verified of the client.
+    /// Whether a client fulfils all conditions. `client_name` and `claims`: the verified identities of the
+    /// client.
     pub fn allows(&self, client_name: Option<&ClientName>, claims: Option<&ClaimValues>) -> bool {
-        // The listener takes names of one kind, and so do the gateways that send names along.
+        // The kind of the name is not compared: the listener accepts only one kind, and so do the gateways
+        // that forward names.
         let is_named = self
             .client_name
             .as_ref()
@@ -46,8 +48,10 @@ impl AccessRule {
 }
 
 impl IdentityPattern {
+    /// Reads a pattern.
+    ///
     /// # Errors
-    /// A `*` stands where it means nothing.
+    /// Returns the reason if a `*` is at a place where it has no meaning.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() || text.trim() != text || text.contains(char::is_control) {
             return Err("it is empty, or has spaces around it");
@@ -71,7 +75,7 @@ impl IdentityPattern {
         }
     }
 
-    /// For names that are compared without regard to case.
+    /// The pattern in lower case, for names that are compared without regard to case.
     #[must_use]
     pub(crate) fn to_lowercase(&self) -> Self {
         match self {
@@ -83,7 +87,7 @@ impl IdentityPattern {
     }
 }
 
-/// The word in a policy.
+/// Writes the pattern as a policy does.
 impl fmt::Display for IdentityPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -124,7 +128,7 @@ mod tests {
         IdentityPattern::parse(text).expect(text)
     }
 
-    /// A pattern accepts the names that it writes out, and is written as it was read.
+    /// A pattern accepts the names that it describes, and is displayed as it was read.
     #[test]
     fn pattern_accepts_written_names() {
         for (text, accepted, refused) in [
@@ -151,7 +155,7 @@ mod tests {
         }
     }
 
-    /// All conditions of a rule have to be fulfilled, each by what was verified.
+    /// A rule is fulfilled only if all of its conditions are, each by a verified value.
     #[test]
     fn rule_needs_all_conditions() {
         let pointers =
@@ -185,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A rule names what stands in the certificate, whatever the kind of the name.
+    /// A rule contains the name as the certificate has it, without its kind.
     #[test]
     fn rule_is_written_without_kind() {
         let till = ClientName::new(CertificateNameKind::CommonName, "tills/7").expect("a name");

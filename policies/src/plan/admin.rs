@@ -7,18 +7,18 @@ use serde::Serialize;
 use super::{ClientCertificateMode, ListenerTls, shown};
 use crate::host::{CanonicalHost, HostPattern};
 
-/// The admin listener. Each credential that is configured is required; where both a token and a certificate are
-/// configured, a request needs both.
+/// The admin listener. Each configured credential is required; if both a token and a certificate are configured, a
+/// request needs both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AdminListenerSettings {
     pub address: SocketAddr,
-    /// Host names under which requests may come, beside `localhost` and IP addresses.
+    /// The host names that requests may use, in addition to `localhost` and IP addresses.
     #[serde(serialize_with = "shown::texts")]
     pub hosts: Vec<HostPattern>,
-    /// The file of the token that requests carry as `Authorization: Bearer`.
+    /// The file with the token that requests send as `Authorization: Bearer`.
     #[serde(rename = "auth", serialize_with = "shown::presence")]
     pub bearer: Option<PathBuf>,
-    /// `None` for plain text.
+    /// The TLS settings; `None` for plain text.
     pub tls: Option<ListenerTls>,
 }
 
@@ -32,8 +32,8 @@ impl AdminListenerSettings {
         self.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientCertificateMode::Required(_)))
     }
 
-    /// False for a request under a foreign host name. By DNS rebinding a page of another site can send requests here,
-    /// but under the name of that site, and never under an address.
+    /// Whether a request may use this host name. By DNS rebinding a page of another site can send requests here, but
+    /// only under the name of that site, and never under an IP address.
     pub fn accepts_host(&self, host: &CanonicalHost) -> bool {
         let name = host.name();
         name == "localhost" || host.is_address() || self.hosts.iter().any(|served| served.matches(host))
@@ -44,7 +44,7 @@ impl AdminListenerSettings {
 mod tests {
     use super::*;
 
-    /// A name that another party can own is not accepted as a host of the admin listener.
+    /// The admin listener accepts no host name that another party can own.
     #[test]
     fn foreign_host_name_is_rejected() {
         let hosts = ["admin.internal", "*.gw.internal"];

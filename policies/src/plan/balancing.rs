@@ -1,4 +1,4 @@
-//! How the requests to an upstream are distributed over its endpoints, and which of them get none.
+//! The distribution of requests over the endpoints of an upstream, and the reasons for which an endpoint gets none.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -7,14 +7,14 @@ use serde::{Serialize, Serializer};
 use super::shown;
 use crate::load_balance::LbPolicy;
 
-/// The settings for the endpoints of an upstream, beside their addresses.
+/// The settings for the endpoints of an upstream, except their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadBalancingSettings {
-    /// Default round robin.
+    /// The way in which requests are distributed. Default: round robin.
     pub balance: LbPolicy,
-    /// Endpoints that are tried after the first, while nothing has been sent. Default all.
+    /// The number of endpoints that are tried after the first, as long as nothing has been sent. Default: all.
     pub retries: Option<usize>,
-    /// Default: no health checks.
+    /// The health checks. Default: none.
     pub health: Option<HealthCheck>,
     pub eject: OutlierEjection,
     pub pool: PoolLimits,
@@ -65,7 +65,7 @@ pub struct OutlierEjection {
 impl OutlierEjection {
     pub const LONGEST: u32 = 16;
 
-    /// The length of an ejection after `earlier` others.
+    /// The length of an ejection after `earlier` ejections in a row.
     pub fn ejection_duration(&self, earlier: u32) -> Duration {
         self.base.saturating_mul(1_u32.checked_shl(earlier).unwrap_or(Self::LONGEST).min(Self::LONGEST))
     }
@@ -113,7 +113,7 @@ impl Default for DnsSettings {
 mod tests {
     use super::*;
 
-    /// An ejection grows with each failure and stays bounded.
+    /// The length of ejections grows with each failure, up to a limit.
     #[test]
     fn ejection_grows_to_limit() {
         let eject = OutlierEjection::default();

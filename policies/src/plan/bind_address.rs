@@ -1,4 +1,4 @@
-//! Where a process listens, and the name of an endpoint that is a unix socket.
+//! The address at which a process listens, and the names of endpoints that are Unix sockets.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BindAddress {
     Tcp(SocketAddr),
-    /// Only processes on this machine can connect.
+    /// A Unix socket, to which only processes on this machine can connect.
     Unix(UnixSocketFile),
 }
 
@@ -20,25 +20,26 @@ pub enum BindAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnixSocketFile {
     pub path: PathBuf,
-    /// The owners of a write permission for the file may connect.
+    /// The permissions of the file. A process that may write the file may connect.
     pub mode: u32,
 }
 
-/// The prefix of the path of a unix socket, in an address and in the name of an endpoint.
+/// The prefix of a Unix socket's path, in an address and in the name of an endpoint.
 pub const UNIX: &str = "unix:";
 
-/// The path of an endpoint that is a unix socket.
+/// The path of an endpoint that is a Unix socket; `None` for any other endpoint.
 pub fn socket_path(endpoint: &str) -> Option<&Path> {
     endpoint.strip_prefix(UNIX).map(Path::new)
 }
 
-/// The value of `Host` for an endpoint. The path of a socket is no host, and HTTP servers would refuse it.
+/// The value of `Host` for an endpoint. For a socket it is `localhost`, because HTTP servers would refuse a
+/// path.
 pub fn host_header(endpoint: &str) -> &str {
     if endpoint.starts_with(UNIX) { "localhost" } else { endpoint }
 }
 
 impl BindAddress {
-    /// `None` for a unix socket.
+    /// The IP address and port; `None` for a Unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
@@ -56,7 +57,7 @@ impl fmt::Display for BindAddress {
     }
 }
 
-/// `address`, and `socket_mode` for a unix socket.
+/// Serializes `address`, and `socket_mode` for a Unix socket.
 impl Serialize for BindAddress {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("BindAddress", 2)?;

@@ -9,9 +9,9 @@ use crate::key::{ConditionBody, ExtractKeyError, JsonPointer, JsonScalar, has_un
 /// A condition on one member of a JSON body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyCondition {
-    /// Leads to no item of a list.
+    /// The pointer to the member. It leads to no item of a list.
     pub pointer: JsonPointer,
-    /// The values that count: at least one, and all of one type.
+    /// The values that meet the condition: at least one, and all of the same type.
     pub values: Vec<ConditionValue>,
 }
 
@@ -47,7 +47,7 @@ impl ConditionValue {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Not equal, but so to a reader without regard to case and to spaces around it.
+    /// Whether two different texts are equal for a reader that ignores case and surrounding spaces.
     fn is_similar_to(&self, other: &Self) -> bool {
         let (Self::Text(one), Self::Text(other)) = (self, other) else { return false };
         let folded = |text: &str| -> String {
@@ -61,7 +61,7 @@ impl ConditionValue {
     }
 }
 
-/// As in JSON.
+/// Writes the value as JSON.
 impl fmt::Display for ConditionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,10 +73,10 @@ impl fmt::Display for ConditionValue {
 }
 
 impl BodyCondition {
-    /// True if the body meets the condition. A member that is missing or `null` meets none.
+    /// Whether the body meets the condition. A member that is missing or `null` does not.
     ///
     /// # Errors
-    /// Some reader could take the value for one that counts, and another one not.
+    /// Returns an error if only some readers could take the value for one of the condition's values.
     pub(super) fn matches(&self, body: &ConditionBody) -> Result<bool, ExtractKeyError> {
         let invalid = |why| Err(ExtractKeyError::Invalid { variable: format!("body:{}", self.pointer), why });
         let found = match body.value_at(&self.pointer) {
@@ -96,12 +96,12 @@ impl BodyCondition {
         }
     }
 
-    /// True if this condition holds wherever `other` holds.
+    /// Whether this condition holds for every body that meets `other`.
     pub(super) fn covers(&self, other: &Self) -> bool {
         self.pointer == other.pointer && other.values.iter().all(|value| self.values.contains(value))
     }
 
-    /// True if no body can meet both.
+    /// Whether no body can meet both conditions.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         self.pointer == other.pointer && !other.values.iter().any(|value| self.values.contains(value))
     }
@@ -124,12 +124,12 @@ mod tests {
         ConditionBody::parse(body.as_bytes(), None, [&condition.pointer].into_iter(), false)
     }
 
-    /// `None` where it is refused.
+    /// Whether the body meets the condition; `None` if the body is refused.
     fn matches(condition: &BodyCondition, body: &str) -> Option<bool> {
         condition.matches(&parse(condition, body).expect(body)).ok()
     }
 
-    /// A member decides only where every reader takes it for one of the values, or for none.
+    /// A member decides only if every reader takes its value for one of the condition, or none does.
     #[test]
     fn member_decides_only_where_readers_agree() {
         let kind = condition("/kind", &texts(&["sale", "refund"]));
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// A body that readers could take for different ones meets no condition, and fails none.
+    /// A body that readers could read in different ways is refused, and neither meets nor fails a condition.
     #[test]
     fn ambiguous_body_is_refused() {
         let kind = condition("/kind", &texts(&["sale"]));

@@ -1,43 +1,44 @@
-//! How much memory one body may take from the memory for all buffered bodies, and how much all heads of requests.
+//! The memory limits for one buffered body, and for the heads of all requests.
 
-/// Bodies and heads up to here are not counted: they are bounded by the number of requests in flight, and a count that all workers
-/// share would cost each small request more than its body does.
+/// Bodies and heads up to this size in bytes are not counted: the number of requests in flight bounds them, and a
+/// counter that all workers share would cost a small request more than its body does.
 pub const FREE: usize = 4 << 10;
-/// Larger bodies leave a quarter of the memory to smaller ones, so that a sender of large bodies does not keep small
-/// requests out.
+/// Bodies above this size in bytes leave a quarter of the memory free for smaller ones, so that a sender of large
+/// bodies does not keep small requests out.
 pub const SMALL: usize = 64 << 10;
 
-/// How many of these the heads that were read in full may take. The rest is for reading: an HTTP/2 connection whose
-/// head gets no memory while it is read has to end, and one whose head was read in full gets an answer.
+/// The most bytes that complete heads may take, out of `all` bytes of memory. The rest of the bytes for heads is for
+/// reading: an HTTP/2 connection has to end if it gets no memory while it reads a head, while a request with a complete
+/// head can be answered.
 pub fn complete_head_bytes_limit(all: usize) -> usize {
     total_head_bytes_limit(all) / 4 * 3
 }
 
-/// How many of these bytes for heads one client may take, so that it leaves some to others. So a client has memory
-/// for reading as well when its complete heads get none.
+/// The most bytes for heads that one client may take, out of `heads`, so that some are left for other clients. With the
+/// limit for complete heads this leaves a client memory for reading.
 pub fn client_head_bytes_limit(heads: usize) -> usize {
     heads / 2
 }
 
 const LEAST_FOR_HEADS: usize = 4 << 20;
 
-/// How many of `all` bytes may be in use after a body of this size was buffered.
+/// The most bytes that may be in use after a body of this size was buffered, out of `all`.
 pub fn buffer_fill_limit(all: usize, size: usize) -> usize {
     if size > SMALL { all / 4 * 3 } else { all }
 }
 
-/// How many of `all` bytes the heads of requests may take together. Bodies keep the other half. Where the memory is
-/// small, some heads fit all the same: each is bounded by `max_header`.
+/// The most bytes that the heads of all requests may take, out of `all` bytes of memory. Bodies keep the other half.
+/// Even a small memory has room for some heads, each of which is bounded by `max_header`.
 pub fn total_head_bytes_limit(all: usize) -> usize {
     (all / 2).max(LEAST_FOR_HEADS)
 }
 
-/// The largest body that fits into an empty memory.
+/// The largest body in bytes that fits into an empty memory of `all` bytes.
 pub fn max_body(all: usize) -> usize {
     buffer_fill_limit(all, usize::MAX).max(all.min(SMALL)).max(FREE)
 }
 
-/// The smallest memory into which a body of this size fits.
+/// The smallest memory in bytes into which a body of this size fits.
 pub fn min_memory(size: usize) -> usize {
     if size <= FREE {
         1
@@ -52,7 +53,7 @@ pub fn min_memory(size: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The least memory for a body is enough for it, and less is not.
+    /// The smallest memory for a body is sufficient, and a smaller one is not.
     #[test]
     fn minimum_memory_fits_body_exactly() {
         for size in [1, FREE, FREE + 1, SMALL, SMALL + 1, SMALL + 2, SMALL + 3, 1 << 20, 1 << 30] {

@@ -1,4 +1,4 @@
-//! The conditions of a route beside method and path.
+//! The conditions of a route other than method and path.
 
 use std::fmt;
 
@@ -9,27 +9,27 @@ use crate::{
     key::{self, ConditionBody, ExtractKeyError, RequestValues},
 };
 
-/// All conditions have to hold. An empty list holds for every request.
+/// The conditions, all of which have to hold. An empty list holds for every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MatchConditions {
     pub hosts: HostMatcher,
-    /// Names in lower case, and the one value that counts.
+    /// Header fields: each name in lower case, with the value that it must have.
     pub headers: Vec<(String, String)>,
-    /// Names and values, decoded as a form would be.
+    /// Query parameters: each name with the value that it must have, decoded like a form.
     pub query: Vec<(String, String)>,
-    /// Members of a JSON body.
+    /// The conditions on members of a JSON body.
     pub body: Vec<BodyCondition>,
-    /// What the request can do, as GraphQL in a JSON body.
+    /// The effect that the request must have as a GraphQL request in a JSON body.
     pub graphql: Option<GraphqlOperation>,
 }
 
-/// Why it is not known whether a request meets the conditions.
+/// The reason for which it is not known whether a request meets the conditions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatchError {
-    /// Another reader could take a value for a different one.
+    /// Some reader could read a value in another way.
     #[error(transparent)]
     Unclear(#[from] ExtractKeyError),
-    /// They depend on the body, which was not read for them.
+    /// The conditions depend on the body, which was not read for them.
     #[error("the body decides it")]
     BodyNeeded,
 }
@@ -42,15 +42,16 @@ impl MatchConditions {
             && !self.reads_body()
     }
 
-    /// True if the conditions depend on the body.
+    /// Whether the conditions depend on the body.
     pub fn reads_body(&self) -> bool {
         !self.body.is_empty() || self.graphql.is_some()
     }
 
-    /// True if the request meets all conditions. The body comes last: a request that fails another condition has no need of it.
+    /// Whether the request meets all conditions. The body is checked last, so that it need not be read for a request
+    /// that fails another condition.
     ///
     /// # Errors
-    /// A value that another reader could take for a different one, such as a field that stands there twice; or the body is
+    /// Returns an error if some reader could read a value in another way, such as a repeated field, or if the body is
     /// needed. Then it is not known whether the route takes the request.
     pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, MatchError> {
         if !values
@@ -82,13 +83,13 @@ impl MatchConditions {
         Ok(self.graphql.is_none() || self.graphql == body.graphql())
     }
 
-    /// True if the body was read for these conditions, and not only for those of other routes.
+    /// Whether the body was read for these conditions. A body that was read only for other routes does not decide them.
     fn are_decided_by(&self, body: &ConditionBody) -> bool {
         self.body.iter().all(|member| body.is_read_for(&member.pointer))
             && (self.graphql.is_none() || body.graphql().is_some())
     }
 
-    /// True if these conditions hold wherever `other` hold.
+    /// Whether these conditions hold for every request that meets `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let among = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter().all(|condition| theirs.contains(condition))
@@ -100,19 +101,19 @@ impl MatchConditions {
             && (self.graphql.is_none() || self.graphql == other.graphql)
     }
 
-    /// The condition on the name of a GraphQL operation, which says nothing of what that operation does.
+    /// The condition on the name of a GraphQL operation. The name does not tell what the operation does.
     pub(crate) fn operation_name(&self) -> Option<&BodyCondition> {
         self.body.iter().find(|member| member.pointer.first_json_member() == Some(GraphqlOperation::NAME))
     }
 
-    /// True if some request can meet both.
+    /// Whether some request can meet both conditions.
     pub(crate) fn has_common_request(&self, other: &Self) -> bool {
         self.has_common_head(other)
             && !self.body.iter().any(|ours| other.body.iter().any(|theirs| ours.excludes(theirs)))
             && (self.graphql.is_none() || other.graphql.is_none() || self.graphql == other.graphql)
     }
 
-    /// True if some request can meet both, whatever they ask of its body.
+    /// Whether some request can meet both conditions, apart from those on the body.
     pub(crate) fn has_common_head(&self, other: &Self) -> bool {
         let unlike = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter()
@@ -124,8 +125,8 @@ impl MatchConditions {
     }
 }
 
-/// The form in the fingerprint of a plan; empty where there are no conditions. Gateways of two versions compare their
-/// fingerprints: the words are written out here, so that no name of a type can change them.
+/// Writes the conditions for the fingerprint of a plan; nothing if there are none. Gateways of different versions
+/// compare fingerprints, so the words are written out here and do not depend on the names of types.
 impl fmt::Display for MatchConditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -160,7 +161,7 @@ mod tests {
         plan::{FindRouteError, RouteId},
     };
 
-    /// A request: its host, the values of `x-tenant`, its query.
+    /// A request with its host, its values of `x-tenant`, and its query.
     struct FixedRequestValues(&'static str, &'static [&'static str], &'static str);
 
     impl RequestValues for FixedRequestValues {
@@ -200,7 +201,7 @@ mod tests {
         BodyCondition { pointer: JsonPointer::parse(pointer).expect(pointer), values }
     }
 
-    /// Fingerprints are compared between versions, so their form never changes.
+    /// The form of the conditions in a fingerprint never changes, because gateways of different versions compare it.
     #[test]
     fn fingerprint_form_is_fixed() {
         let hosts = conditions(&["a.example", "*.b.example"], &["acme"], &[]);
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Fewer conditions cover more requests, and conditions that exclude each other never overlap.
+    /// Fewer conditions cover more requests. Conditions that exclude each other have no request in common.
     #[test]
     fn fewer_conditions_cover_more() {
         let none = MatchConditions::default();
@@ -258,7 +259,8 @@ mod tests {
         assert!(!shop.has_common_request(&conditions(&["shop.example", "b.example"], &[], &[])));
     }
 
-    /// Fewer values of a member are fewer requests, and members without a common value exclude each other.
+    /// A condition with fewer values of a member takes fewer requests. Two conditions on a member without a common
+    /// value exclude each other.
     #[test]
     fn fewer_members_cover_more() {
         let body = |members: &[BodyCondition], graphql| MatchConditions {
@@ -299,7 +301,8 @@ routes:
   - {name: rest, upstream: a, match: {path: "/{x...}"}, fence: {key: rest}}
 "#;
 
-    /// A lookup without the body names the routes between which the body decides, and with it one of them is found.
+    /// Without the body, a lookup returns the routes between which the body decides. With the body, it finds one of
+    /// them.
     #[test]
     fn body_decides_between_routes() {
         let routes = load(BY_BODY).plan.expect("sound").serving.routes;
@@ -315,7 +318,7 @@ routes:
         };
         assert_eq!(undecided("POST", "/a", &[]), [2, 3]);
         assert_eq!(undecided("POST", "/a", &["acme"]), [1, 2, 3]);
-        // Whether the first one takes it is not known, whatever the body says.
+        // Two values of the header field leave open whether route 1 takes the request, so the body cannot decide.
         assert_eq!(undecided("POST", "/a", &["acme", "other"]), [usize::MAX]);
         assert!(undecided("GET", "/a", &["acme"]).is_empty());
         assert!(undecided("POST", "/b", &["acme"]).is_empty());
@@ -334,7 +337,7 @@ routes:
         assert_eq!(found("{}", &["acme"]), Ok(Some(3)));
         assert!(matches!(found(r#"{"kind": "PAY"}"#, &["acme"]), Err(FindRouteError::Unclear(_))));
         assert!(matches!(found(r#"{"kind": "other\u0000"}"#, &["acme"]), Err(FindRouteError::Unclear(_))));
-        // A body that was read for other routes decides nothing.
+        // A body that was read for other routes does not decide between these.
         let read = routes.read_body(&[RouteId(0), RouteId(3)], &said, b"{}", None).expect("an object");
         let request = RequestWithBody(FixedRequestValues("h", &[], ""), read);
         let undecided =
@@ -405,7 +408,7 @@ routes:
         }
     }
 
-    /// A request that may match an earlier route does not go on to a later one.
+    /// If an earlier route may take a request, no later route is found for it.
     #[test]
     fn ambiguous_request_skips_no_route() {
         let text = r#"version: 1

@@ -1,4 +1,4 @@
-//! Which pages of other origins may read the answers of a listener (Fetch standard, "CORS protocol").
+//! The pages of other origins that may read the responses of a listener (Fetch standard, "CORS protocol").
 
 use std::{fmt, time::Duration};
 
@@ -13,13 +13,14 @@ pub struct CorsSettings {
     pub allow_origins: AllowedOrigins,
     /// The methods that a preflight allows. Default: [`CorsSettings::METHODS`].
     pub allow_methods: Vec<String>,
-    /// The request fields that a preflight allows. Default: [`CorsSettings::HEADERS`].
+    /// The request header fields that a preflight allows. Default: [`CorsSettings::HEADERS`].
     pub allow_headers: Vec<String>,
-    /// The fields of an answer that a page may read. Default: [`CorsSettings::EXPOSED`].
+    /// The response header fields that a page may read. Default: [`CorsSettings::EXPOSED`].
     pub expose_headers: Vec<String>,
-    /// Pages may send cookies and client certificates. Never together with [`AllowedOrigins::Any`]. Default false.
+    /// Whether pages may send cookies and client certificates. Never together with [`AllowedOrigins::Any`]. Default
+    /// false.
     pub allow_credentials: bool,
-    /// How long a browser may keep the answer to a preflight. Default 10 min.
+    /// The time for which a browser may cache the response to a preflight. Default 10 min.
     #[serde(serialize_with = "shown::duration")]
     pub max_age: Duration,
 }
@@ -27,20 +28,20 @@ pub struct CorsSettings {
 impl CorsSettings {
     /// The default of `allow_methods`.
     pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
-    /// The default of `allow_headers`: what CLIENTS.md tells clients to send.
+    /// The default of `allow_headers`: the fields that CLIENTS.md tells clients to send.
     pub(crate) const HEADERS: [&str; 5] =
         ["Authorization", "Content-Type", "Idempotency-Key", "Prefer", "X-Request-Id"];
-    /// The default of `expose_headers`: what CLIENTS.md tells clients to read.
+    /// The default of `expose_headers`: the fields that CLIENTS.md tells clients to read.
     pub(crate) const EXPOSED: [&str; 3] = ["Fencing-Outcome", "Retry-After", "X-Request-Id"];
     /// The default of `max_age`.
     pub(crate) const MAX_AGE: Duration = Duration::from_secs(600);
 }
 
-/// The origins whose pages may read answers.
+/// The origins whose pages may read responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedOrigins {
     Any,
-    /// At least one.
+    /// The listed origins, at least one.
     Listed(Vec<OriginPattern>),
 }
 
@@ -48,8 +49,8 @@ impl AllowedOrigins {
     /// The word for every origin.
     pub(crate) const ANY: &str = "*";
 
-    /// `origin`: the value of an `Origin` field. `null`, which any page can make a browser send, is contained in
-    /// [`AllowedOrigins::Any`] alone.
+    /// Whether pages of an origin may read responses. `origin`: the value of an `Origin` field. `null`, which any
+    /// page can make a browser send, is contained only in [`AllowedOrigins::Any`].
     pub fn contains(&self, origin: &str) -> bool {
         match self {
             Self::Any => true,
@@ -58,7 +59,7 @@ impl AllowedOrigins {
     }
 }
 
-/// The list of a policy.
+/// Serializes the list as a policy has it.
 impl Serialize for AllowedOrigins {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -68,16 +69,16 @@ impl Serialize for AllowedOrigins {
     }
 }
 
-/// One origin, or all origins of hosts below a name (RFC 6454, 6.2).
+/// One origin, or all origins with hosts below a name (RFC 6454, section 6.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OriginPattern {
     scheme: String,
     host: HostPattern,
-    /// `None` for the default port of the scheme, which no browser writes.
+    /// The port; `None` for the default port of the scheme, which browsers leave out.
     port: Option<u16>,
 }
 
-/// Why a text is no origin.
+/// The reason for which a text is no origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseOriginError {
     #[error("without a scheme")]
@@ -93,10 +94,11 @@ pub enum ParseOriginError {
 }
 
 impl OriginPattern {
-    /// Reads `https://app.example`, `http://localhost:5173`, or `https://*.app.example` for all hosts below a name.
+    /// Reads an origin such as `https://app.example` or `http://localhost:5173`, or `https://*.app.example` for all
+    /// hosts below a name.
     ///
     /// # Errors
-    /// Anything that no browser sends as an origin.
+    /// Returns an error for a text that no browser sends as an origin.
     pub fn parse(text: &str) -> Result<Self, ParseOriginError> {
         if text == "null" {
             return Err(ParseOriginError::Null);
@@ -123,7 +125,8 @@ impl OriginPattern {
         Ok(Self { scheme: scheme.to_owned(), host, port })
     }
 
-    /// Browsers send the one canonical spelling of an origin, so every other spelling is none.
+    /// Whether an origin matches. Browsers send only the canonical spelling of an origin, so no other spelling
+    /// matches.
     fn matches(&self, origin: &str) -> bool {
         let Some((scheme, authority)) = origin.split_once("://") else { return false };
         scheme == self.scheme
@@ -133,7 +136,7 @@ impl OriginPattern {
     }
 }
 
-/// As a policy writes it.
+/// Writes the origin as a policy does.
 impl fmt::Display for OriginPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scheme, host, port } = self;
@@ -144,7 +147,7 @@ impl fmt::Display for OriginPattern {
     }
 }
 
-/// Lower case, as browsers write it (RFC 3986, 3.1).
+/// Whether a text is a scheme in lower case, as browsers write it (RFC 3986, section 3.1).
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_lowercase())
         && text
@@ -168,7 +171,7 @@ mod tests {
         AllowedOrigins::Listed(patterns.iter().map(|text| OriginPattern::parse(text).expect(text)).collect())
     }
 
-    /// An origin is scheme, host and port, and all three count. What only looks like a listed origin is not one.
+    /// An origin matches only if scheme, host and port are equal. A similar origin does not match.
     #[test]
     fn listed_origin_matches_exactly() {
         let origins = listed(&[
@@ -212,7 +215,7 @@ mod tests {
         assert!(AllowedOrigins::Any.contains("null") && AllowedOrigins::Any.contains("https://app.example"));
     }
 
-    /// What no browser sends would never match, so it is a mistake of the file.
+    /// An origin that no browser sends is refused, because it would never match.
     #[test]
     fn text_that_no_browser_sends_is_rejected() {
         use ParseOriginError::{DefaultPort, Host, Null, Path, Scheme};

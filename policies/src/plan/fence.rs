@@ -1,4 +1,4 @@
-//! How a route takes its lock, which keys that lock has, and how long it is kept.
+//! The fence of a route: the keys that it locks, how it takes the lock, and how long it keeps it.
 
 use std::{mem::discriminant, time::Duration};
 
@@ -19,95 +19,98 @@ use crate::permits::PermitCount;
 use crate::plan::peer_listener::PeerForwardPolicy;
 use crate::words::words;
 
-/// How a route takes its lock.
+/// The fence of a route: the keys that its requests lock, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FenceRule {
-    /// At least one, and exactly one unless [`FenceRule::set`]; in the order of the file.
+    /// The templates of the keys, in the order of the file: at least one, and exactly one unless [`FenceRule::set`] is
+    /// true.
     pub keys: Vec<KeyTemplate>,
-    /// The key or keys of a request are a set: all are taken at once, and released after the request. True also for a
-    /// set with one key.
+    /// True if the keys of a request are a set, also a set of one key: all are taken at once, and released after the
+    /// request.
     pub set: bool,
-    /// Where the locks lie, and how many holders one has; always native for a set.
+    /// The layout and place of the locks, and the number of holders; always native for a set.
     pub placing: LockPlacement,
-    /// The lock that requests take as well, while the gateways migrate from it to the lock of this fence.
+    /// The lock that requests take in addition, while the gateways migrate from it to the lock of this fence.
     pub former: Option<FormerLock>,
     pub mode: LockModeRule,
-    /// How long a request waits for its lock. Default 5 s.
+    /// The longest time that a request waits for its lock. Default 5 s.
     pub wait: Duration,
-    /// Waiting requests per key and gateway. Default 100.
+    /// The most waiting requests for each key and gateway. Default 100.
     pub queue: usize,
     /// The most requests of one client that wait for or hold keys of the route at this gateway. Default: no limit.
     pub client_share: Option<usize>,
-    /// What tells clients apart for [`FenceRule::client_share`]. Default: their addresses.
+    /// The template that identifies a client for [`FenceRule::client_share`]. Default: the client's address.
     pub client_share_by: Option<KeyTemplate>,
-    /// Always [`LockReusePolicy::Strict`] for a set and for permits.
+    /// Whether a lock is kept between requests. Always [`LockReusePolicy::Strict`] for a set and for permits.
     pub hold: LockReusePolicy,
     pub forward: PeerForwardPolicy,
     pub nested: NestedRequestPolicy,
-    /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
+    /// The status of a refusal because another request holds the key: 423 by default; 409, 429 or 503 if configured.
     pub locked_status: u16,
-    /// An answer up to this size is buffered in full before the key is handed on. Default 1 MiB.
+    /// A response up to this size in bytes is buffered in full before the key is handed on. Default 1 MiB.
     pub max_response: usize,
     pub large_bodies: LargeBodyPolicy,
     pub body_type: BodyTypeRequirement,
-    /// The service reads every integer of 64 bits in JSON exactly. Default: as a double, which has 53.
+    /// True if the service reads every JSON integer of 64 bits exactly. Default: false, for a service that reads
+    /// integers as doubles, with 53 bits.
     pub exact_numbers: bool,
-    /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
-    /// items is in a key.
+    /// The most items that a list in a body may have from which keys are made; each of these items is in a key. `None`
+    /// if no key is made of a single item.
     pub only: Option<usize>,
     /// The most keys of one request, without those of [`FenceRule::former`]. Default 16.
     pub max_keys: usize,
-    /// What happens to a request of which every key would be made of an empty list.
+    /// The treatment of a request whose lists are all empty, so that it has no key.
     pub empty: EmptyListPolicy,
-    /// The other sources in which a request may not have another value of a key.
+    /// The other sources of a request that must not have another value of a key.
     pub conflicts: SourceConflictPolicy,
     pub enforce: Enforcement,
-    /// Operations of this route happen at most once.
+    /// The rule by which operations of this route happen at most once.
     pub once: Option<IdempotencyRule>,
     pub lease: RequestLeasePolicy,
-    /// Which name of a client the keys and operations take; `None` where they take none. Two gateways that take another
-    /// name for the same client take two locks.
+    /// The kind of client name in the keys and operations; `None` if they contain none. It is part of the lock:
+    /// gateways that use different kinds of names for the same client would take different locks.
     pub client_name: Option<CertificateNameKind>,
 }
 
-/// What happens to a request whose list has no item, so that no key can be made of one.
+/// The treatment of a request with an empty list, from which no key can be made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EmptyListPolicy {
     #[default]
     Refuse,
-    /// The list gives no key. A request without any key is about no resource, and passes without a lock.
+    /// The list gives no key. A request without any key passes without a lock, because it concerns no resource.
     Pass,
 }
 
 words! { EmptyListPolicy { Refuse = "refuse", Pass = "pass" } }
 
-/// A lock from which a fence is migrated.
+/// The lock from which a fence is migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormerLock {
     pub key: KeyTemplate,
     pub placing: LockPlacement,
 }
 
-/// What a request must declare about a body from which a key is taken.
+/// The content type that a request must declare for a body from which a key is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BodyTypeRequirement {
-    /// The body is JSON in UTF-8, and not compressed.
+    /// The request must declare JSON in UTF-8, without compression.
     #[default]
     Json,
-    /// Nothing: the service reads every body as JSON, whatever is declared.
+    /// The request may declare anything, because the service reads every body as JSON.
     Any,
 }
 
 words! { BodyTypeRequirement { Json = "json", Any = "any" } }
 
-/// What happens to a request whose body is too large to be buffered in full before the lock is requested.
+/// The treatment of a request whose body is too large to be buffered in full before the lock is requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LargeBodyPolicy {
     #[default]
     Refuse,
-    /// The body is sent under the lock, while it arrives.
+    /// The body is sent under the lock while it arrives.
     Stream {
-        /// The longest time from the dispatch to the last byte: a slow client holds the lock no longer than that.
+        /// The longest time from the dispatch to the last byte, so that a slow client does not hold the lock for
+        /// longer.
         within: Duration,
     },
 }
@@ -116,7 +119,7 @@ impl LargeBodyPolicy {
     /// The default of `within`.
     pub const WITHIN: Duration = Duration::from_secs(60);
 
-    /// The words of a policy. `stream` has its default time limit.
+    /// The words of a policy. `stream` stands for the default time limit.
     pub(crate) const WORDS: [(&str, Self); 2] =
         [("refuse", Self::Refuse), ("stream", Self::Stream { within: Self::WITHIN })];
 
@@ -127,24 +130,24 @@ impl LargeBodyPolicy {
     }
 }
 
-/// What happens to a request that a service sends while it works on a dispatch, and that shows the ticket and the
-/// token of that dispatch.
+/// The treatment of a request that a service sends while it works on a dispatch, with the ticket and the token of that
+/// dispatch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NestedRequestPolicy {
-    /// The gateway ignores ticket and token. The request waits for its key as any other.
+    /// The gateway ignores ticket and token. The request waits for its key like any other.
     #[default]
     Ignore,
-    /// A request for the same key runs inside that dispatch, and waits for nothing. Dispatches then carry tickets at
-    /// every level of the upstream.
+    /// A request for the same key runs inside that dispatch without waiting. Every dispatch then carries a ticket,
+    /// whatever the fencing level of the upstream is.
     Allow,
 }
 
 words! { NestedRequestPolicy { Ignore = "ignore", Allow = "allow" } }
 
-/// What happens to requests with the lease of a client (`Fencing-Lease`), and to requests without one.
+/// The treatment of requests with the lease of a client (`Fencing-Lease`), and of requests without one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RequestLeasePolicy {
-    /// A request with a lease is refused: it would wait for its own lock.
+    /// A request with a lease is refused, because it would wait for the lock of its own lease.
     #[default]
     Never,
     /// A request with a lease runs under it. A request without one takes the lock itself.
@@ -160,7 +163,7 @@ words! { RequestLeasePolicy { Never = "never", Optional = "optional", Required =
 pub enum Enforcement {
     #[default]
     Refuse,
-    /// Such a request passes and is reported. Adoption in production begins with this.
+    /// Such a request passes and is reported. A migration begins with this setting.
     Observe,
 }
 
@@ -170,7 +173,7 @@ impl FenceRule {
     /// The default of `max_keys`.
     pub const MAX_KEYS: usize = 16;
 
-    /// The fence that has these keys, and no other field.
+    /// A fence with these keys, and the defaults of all other fields.
     pub(crate) fn with_defaults(keys: Vec<KeyTemplate>) -> Self {
         Self {
             keys,
@@ -201,12 +204,12 @@ impl FenceRule {
         }
     }
 
-    /// True if some request of this fence and some request of `other` can lock one key, as far as the templates show.
+    /// Whether a request of this fence and a request of `other` can lock the same key, by the shapes of the templates.
     pub fn may_share_key(&self, other: &Self) -> bool {
         self.templates().any(|ours| other.templates().any(|theirs| ours.shape() == theirs.shape()))
     }
 
-    /// True if a key or an operation is not known before the body is: see [`FenceRule::parse_body`].
+    /// Whether a key or an operation depends on the body: see [`FenceRule::parse_body`].
     pub fn reads_body(&self) -> bool {
         self.all_templates().any(KeyTemplate::reads_body)
     }
@@ -214,7 +217,7 @@ impl FenceRule {
     /// Reads a request body for [`RequestValues`], and keeps the values that this fence's keys and operations need.
     ///
     /// # Errors
-    /// Another reader could take other values from it.
+    /// Returns an error if another reader could take other values from the body.
     pub fn parse_body(
         &self,
         declaration: &ContentDeclaration<'_>,
@@ -237,58 +240,59 @@ impl FenceRule {
         JsonValues::parse(bytes, pointers, joined, largest).map(BodyValues::Json)
     }
 
-    /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
+    /// The number of permits of a key; `None` if one request, or any number of readers, can hold it.
     pub fn permits(&self) -> Option<PermitCount> {
         self.placing.permits()
     }
 
-    /// The templates of the fence's keys, and of the lock from which it is migrated.
+    /// The templates of the fence's keys, and of the former lock.
     pub fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         self.keys.iter().chain(self.former.iter().map(|former| &former.key))
     }
 
-    /// The same, each with the place of its locks.
+    /// The templates of the fence's keys and of the former lock, each with the placement of its locks.
     pub fn locks(&self) -> impl Iterator<Item = (&KeyTemplate, &LockPlacement)> {
         let former = self.former.iter().map(|former| (&former.key, &former.placing));
         self.keys.iter().map(|key| (key, &self.placing)).chain(former)
     }
 
-    /// The templates of keys, of the name of an operation, and of a share.
+    /// The templates of keys, of the operation and its principal, and of the client's share.
     pub(crate) fn all_templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         let once = self.once.iter().flat_map(IdempotencyRule::templates);
         self.templates().chain(once).chain(&self.client_share_by)
     }
 
-    /// The client for which [`FenceRule::client_share`] counts the request; `None` where its address does.
+    /// The client to whose [`FenceRule::client_share`] the request counts; `None` if clients are identified by their
+    /// addresses.
     ///
     /// # Errors
-    /// Nothing was verified of the client.
+    /// Returns an error if the client has no verified value for the template.
     pub fn share_client(&self, values: &dyn RequestValues) -> Result<Option<String>, ExtractKeyError> {
         let by = self.client_share_by.as_ref().filter(|_| self.client_share.is_some());
         by.map(|template| template.expand_operation_name(values)).transpose()
     }
 
-    /// The claims in keys, in the name of an operation and in a share.
+    /// The claims in keys, operations and the client's share.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &JsonPointer> {
         self.all_templates().flat_map(KeyTemplate::claims)
     }
 
-    /// True if a key, the name of an operation or a share has the name of the client in it.
+    /// Whether a key, an operation or the client's share contains the name of the client.
     pub(crate) fn reads_client_name(&self) -> bool {
         let mut sources =
             self.all_templates().flat_map(KeyTemplate::variables).map(|variable| &variable.source);
         sources.any(|source| *source == TemplateValueSource::ClientName)
     }
 
-    /// The rule by which a request with that method is an operation; `None` where the method only reads.
+    /// The rule by which a request with this method is an operation; `None` if the method only reads.
     pub fn once_rule(&self, method: &str) -> Option<&IdempotencyRule> {
         self.once.as_ref().filter(|_| self.mode.mode(method) == LockMode::Exclusive)
     }
 
-    /// Where the lock of each of `keys` lies, which [`FenceRule::expand_all`] has made.
+    /// The location of the lock of each of `keys`, which [`FenceRule::expand_all`] has made.
     ///
     /// # Errors
-    /// The values of a key make no path that ZooKeeper accepts.
+    /// Returns an error if the values of a key form no path that ZooKeeper accepts.
     pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockLocation>, ExtractKeyError> {
         match (&self.former, &*self.keys) {
             (Some(former), _)
@@ -301,7 +305,8 @@ impl FenceRule {
         }
     }
 
-    /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
+    /// The location of one key of a migrated fence. The form of the key shows whether it is a key of the fence or of
+    /// the former lock.
     fn current_or_former_site(
         &self,
         former: &FormerLock,
@@ -313,7 +318,7 @@ impl FenceRule {
         }
     }
 
-    /// Where the lock of `key` lies, if some request of this fence may take it.
+    /// The location of the lock of `key`; `None` if no request of this fence can take it.
     pub fn site_of(&self, key: &ResourceKey) -> Option<LockLocation> {
         let (template, placing) = self.locks().find(|(template, _)| template.parse_values(key).is_some())?;
         placing.site(template, key).ok()
@@ -323,7 +328,7 @@ impl FenceRule {
     /// request.
     ///
     /// # Errors
-    /// The service may read another value than the one in the key.
+    /// Returns an error if the service may read another value than the one in the key.
     pub fn compare_sources(
         &self,
         method: &str,
@@ -334,8 +339,8 @@ impl FenceRule {
         compare_with_other_sources(self.templates().chain(once), &self.conflicts, values, sent)
     }
 
-    /// The values that a request has for the variables of the keys, of the name of its operation and of its share, before and
-    /// after their filters, in the order of the templates. A variable that stands in several of them is there once.
+    /// The values that a request has for the variables of the keys, of its operation and of the client's share, before
+    /// and after their filters, in the order of the templates. A variable of several templates is listed once.
     pub fn source_values(&self, method: &str, values: &dyn RequestValues) -> Vec<SourceValue> {
         let once = self.once_rule(method).into_iter().flat_map(IdempotencyRule::templates);
         let templates = self.templates().chain(once).chain(&self.client_share_by);
@@ -351,11 +356,11 @@ impl FenceRule {
         shown.into_iter().flat_map(|variable| variable.source_values(values)).collect()
     }
 
-    /// The keys of one request: each once, in the order that all gateways use. There is none only where [`FenceRule::empty`] lets
-    /// empty lists pass.
+    /// The keys of one request: each once, in the order that all gateways use. The list is empty only if
+    /// [`FenceRule::empty`] lets empty lists pass.
     ///
     /// # Errors
-    /// A key cannot be made in full, or there are more than one request may have.
+    /// Returns an error if a key cannot be made, or if there are more keys than one request may have.
     pub fn expand_all(&self, values: &dyn RequestValues) -> Result<Vec<ResourceKey>, ExtractKeyError> {
         let mut keys = self.expand_set(self.keys.iter(), self.max_keys, values)?;
         if let Some(former) = &self.former {
@@ -419,18 +424,18 @@ impl LockMode {
     }
 }
 
-/// How a route finds the mode of a request.
+/// The rule by which a route determines the lock mode of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LockModeRule {
     #[default]
     Exclusive,
     Shared,
-    /// Shared for GET and HEAD, which change nothing (RFC 9110, 9.2.1), exclusive for all others.
+    /// Shared for GET and HEAD, which change nothing (RFC 9110, section 9.2.1), and exclusive for all other methods.
     ByMethod,
 }
 
 impl LockModeRule {
-    /// Methods compare exactly: `get` is exclusive.
+    /// The mode of a request with this method. Methods are case-sensitive: `get` is exclusive.
     pub fn mode(self, method: &str) -> LockMode {
         match (self, method) {
             (Self::Shared, _) | (Self::ByMethod, "GET" | "HEAD") => LockMode::Shared,
@@ -438,7 +443,7 @@ impl LockModeRule {
         }
     }
 
-    /// True if some request shares its key.
+    /// Whether some request takes a shared lock.
     pub fn has_shared_requests(self) -> bool {
         self != Self::Exclusive
     }
@@ -446,12 +451,12 @@ impl LockModeRule {
 
 words! { LockModeRule { Exclusive = "exclusive", Shared = "shared", ByMethod = "by-method" } }
 
-/// What happens to a lock node after its request.
+/// Whether a lock node is kept after its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockReusePolicy {
-    /// One lock node per request.
+    /// Each request makes a lock node of its own.
     Strict,
-    /// The node is kept for the requests to come.
+    /// The lock node is kept for later requests.
     Cached(CachedHoldLimits),
 }
 
@@ -594,7 +599,7 @@ impl EffectiveFence {
             enforce,
             once,
             lease,
-            // That of the listener.
+            // The kind of name is shown with the listener.
             client_name: _,
         } = fence;
         Self {

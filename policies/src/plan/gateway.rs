@@ -1,4 +1,4 @@
-//! What a gateway does: the process that locks a key for each request, and stamps a token.
+//! The plan of a gateway: the process that locks a key for each request, and stamps a token.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{plan::peer_listener::PeerListenerSettings, words::words};
 pub struct GatewayPlan {
     pub serving: CommonServingPlan,
     pub zookeeper: ZooKeeperSettings,
-    /// Where other gateways reach this one; `None` if they do not.
+    /// The listener for other gateways; `None` if they cannot reach this one.
     pub peer: Option<PeerListenerSettings>,
     /// The leases that clients may hold; `None` if there are none.
     pub leases: Option<LeaseGrantSettings>,
@@ -24,28 +24,28 @@ pub struct GatewayPlan {
     /// The folder for data that must outlive the process, such as the highest token seen.
     pub state_dir: Option<PathBuf>,
     pub mixed: MixedPlanPolicy,
-    /// A hash over everything that decides keys and lock paths. Two gateways with one fingerprint take the same
-    /// locks.
+    /// A hash of everything that decides keys and lock paths. Two gateways with the same fingerprint take the
+    /// same locks.
     pub fingerprint: u64,
 }
 
 impl GatewayPlan {
-    /// How long after its admission a dispatch may be started by a service that accepts it at once: the longest
-    /// `response_timeout` of all upstreams. A proxy in between may deliver it later.
+    /// The longest time after its admission in which a dispatch may be started by a service that accepts it at
+    /// once: the longest `response_timeout` of all upstreams. A proxy in between may deliver it later.
     pub fn longest_dispatch(&self) -> Duration {
         let timeouts = self.serving.upstreams.iter().map(|upstream| upstream.response_timeout);
         timeouts.max().unwrap_or_default()
     }
 }
 
-/// How a gateway behaves beside older gateways with other plans, on routes by which one resource would have two
-/// locks.
+/// The treatment of routes by which one resource would have two locks, because an older gateway has another
+/// plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MixedPlanPolicy {
-    /// It refuses requests on these routes until the others have ended or have the same routes.
+    /// Requests on these routes are refused until the other gateways have ended or have the same routes.
     #[default]
     Refuse,
-    /// It serves these routes, and reports that.
+    /// Requests on these routes are served, and this is reported.
     Allow,
 }
 

@@ -1,13 +1,13 @@
-//! The statuses of an answer that do not prove that the execution is over.
+//! The statuses of a response that do not prove that the execution is over.
 
-/// Statuses that a proxy between us and the service answers in its own name while the service may still be at work.
-/// An answer with one of them does not end an execution, even if it came in full.
+/// The statuses with which a proxy between us and the service answers in its own name while the service may still be
+/// at work. A response with one of them does not end an execution, even if it is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InconclusiveStatuses(Vec<u16>);
 
 impl InconclusiveStatuses {
-    /// The answers of a gateway or proxy for a server behind it that it cannot reach, or that is too slow (RFC 9110,
-    /// 15.6.3 and 15.6.5).
+    /// The statuses of a gateway or proxy that cannot reach a server, or whose server is too slow (RFC 9110,
+    /// sections 15.6.3 and 15.6.5).
     pub const DEFAULT: [u16; 2] = [502, 504];
 
     pub fn new(mut statuses: Vec<u16>) -> Self {
@@ -20,7 +20,7 @@ impl InconclusiveStatuses {
         self.0.contains(&status)
     }
 
-    /// In ascending order, each of them once.
+    /// The statuses in ascending order, each once.
     pub fn statuses(&self) -> &[u16] {
         &self.0
     }

@@ -7,44 +7,44 @@ use serde::Serialize;
 use super::shown::format_duration;
 use crate::{key::JsonPointer, words::words};
 
-/// The bearer tokens that are verified, and what is read of them.
+/// The bearer tokens that are verified, and the claims that are read from them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JwtSettings {
-    /// Each with a name of its own. Empty where no tokens are verified.
+    /// The issuers, each with a name of its own. Empty if no tokens are verified.
     pub issuers: Vec<JwtIssuer>,
     /// The claims that the plan reads, each once.
     pub claims: Vec<JsonPointer>,
 }
 
-/// An issuer of tokens, and which of its tokens count.
+/// An issuer of tokens, and the tokens that are accepted from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtIssuer {
     /// The claim `iss`, compared byte by byte.
     pub issuer: String,
-    /// A token counts if it is for one of these. At least one.
+    /// A token must be for one of these audiences. At least one.
     pub audiences: Vec<String>,
-    /// At least one.
+    /// The accepted algorithms; at least one.
     pub algorithms: Vec<JwtAlgorithm>,
     pub keys: JwksSource,
-    /// By how much the clocks of issuer and gateway may differ. Default 60 s.
+    /// The most by which the clocks of issuer and gateway may differ. Default 60 s.
     pub leeway: Duration,
-    /// The service gets the token as it came. Default true.
+    /// True if the service gets the token as the client has sent it. Default true.
     pub forward: bool,
 }
 
-/// Where the public keys of an issuer are: a JSON Web Key Set (RFC 7517, 5).
+/// The place of an issuer's public keys: a JSON Web Key Set (RFC 7517, section 5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwksSource {
     /// A file, which is read again when it changes.
     File(PathBuf),
     Url {
-        /// `http://` or `https://`.
+        /// The address, with `http://` or `https://`.
         url: String,
-        /// The CAs of its server. Default: those that the system trusts.
+        /// The CAs for the certificate of its server. Default: those that the system trusts.
         ca_file: Option<PathBuf>,
-        /// How long a key set is used before it is fetched again. Default 5 min.
+        /// The time for which a key set is used before it is fetched again. Default 5 min.
         cache_duration: Duration,
-        /// How long ago the key set may have been fetched for a token to count, where it cannot be fetched again. Default:
+        /// The greatest age of a key set by which tokens are verified, if it cannot be fetched again. Default:
         /// [`JwtIssuer::max_key_age`].
         max_age: Duration,
     },
@@ -56,15 +56,15 @@ impl JwtIssuer {
     /// The default of `cache_duration`.
     pub(crate) const CACHE_DURATION: Duration = Duration::from_secs(300);
 
-    /// The default of `max_key_age`: an hour, or twelve intervals where that is longer. So much of a failure is survived that
-    /// somebody can mend it, and a key that was revoked meanwhile does not count for ever.
+    /// The default of `max_age`: an hour, or twelve times the cache duration if that is longer. So there is time to
+    /// repair a failed fetch, and a key that was revoked meanwhile does not stay valid forever.
     pub(crate) fn max_key_age(cache_duration: Duration) -> Duration {
         (cache_duration * 12).max(Duration::from_secs(3600))
     }
 }
 
-/// An algorithm of signatures by public keys (RFC 7518, 3.1; RFC 8037). None with a shared secret: whoever verifies such a
-/// token could make one.
+/// An algorithm of signatures with public keys (RFC 7518, section 3.1; RFC 8037). None with a shared secret is
+/// supported, because every party that can verify such a token can also make one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JwtAlgorithm {
     Rs256,

@@ -1,5 +1,5 @@
-//! Where the lock of a key lies in ZooKeeper, and how its nodes are named: in our own layout, or in the layout of
-//! other programs.
+//! The place of a key's lock in ZooKeeper, and the names of its nodes: in our own layout, or in that of other
+//! programs.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::{
     permits::PermitCount,
 };
 
-/// How the nodes of a lock are named, and in which order they stand.
+/// The naming and the order of the nodes of a lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum LockLayout {
-    /// The native layout.
+    /// Our own layout.
     #[default]
     Native,
     Foreign(ForeignLayout),
 }
 
-/// The layouts of other programs. None of them compares tokens or has our eras.
+/// The layouts of other programs. These programs neither compare tokens nor have eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ForeignLayout {
     /// Apache Curator's `InterProcessMutex`.
@@ -26,31 +26,32 @@ pub enum ForeignLayout {
     CuratorReadWrite,
     /// kazoo's `Lock`, `WriteLock` and `ReadLock`.
     Kazoo,
-    /// One ephemeral node that every contender tries to make.
+    /// A single ephemeral node that every contender tries to make.
     ExclusiveNode,
 }
 
-/// Where the locks of a fence's keys lie.
+/// The placement of the locks of a fence's keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum LockPlacement {
-    /// Below the root of the installation, under a name that is made of the key.
+    /// Below the root of the installation, under a name that is derived from the key.
     #[default]
     Native,
-    /// Below the root as well, but several holders share a key.
+    /// Below the root of the installation; several holders share a key.
     Semaphore { permits: PermitCount },
-    /// At a path of other programs.
+    /// At a path that other programs use.
     Foreign { layout: ForeignLayout, path: LockPathTemplate },
 }
 
-/// Where the lock of one key lies. Each key has one site, for every route.
+/// The location of the lock of one key. Each key has the same location on every route.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum LockLocation {
     #[default]
     Native,
-    /// Below the root, with several holders. A semaphore has mode exclusive and one key, and is not kept between
+    /// Below the root, with several holders. A semaphore has exclusive mode and one key, and is not kept between
     /// requests. The [key of its last permit](ResourceKey::for_permit) is not too long.
     Semaphore { permits: PermitCount },
-    /// `path`: of the parent of the lock nodes; with [`ForeignLayout::ExclusiveNode`], of the node itself.
+    /// `path`: the path of the parent of the lock nodes; with [`ForeignLayout::ExclusiveNode`], that of the node
+    /// itself.
     Foreign { layout: ForeignLayout, path: Arc<str> },
 }
 
@@ -82,12 +83,12 @@ impl ForeignLayout {
         LockLayout::Foreign(self).as_str()
     }
 
-    /// True if some of its nodes can hold the lock together.
+    /// Whether several of its nodes can hold the lock together.
     pub fn has_shared_mode(self) -> bool {
         matches!(self, Self::CuratorReadWrite | Self::Kazoo)
     }
 
-    /// Contenders stand in a queue that a holder can see.
+    /// Whether contenders wait in a queue that a holder can see.
     pub fn has_queue(self) -> bool {
         self != Self::ExclusiveNode
     }
@@ -108,10 +109,12 @@ impl LockPlacement {
         }
     }
 
-    /// The site of a key that `template` has made. The key shows its values, so each key has one site.
+    /// The location of the lock of a key that `template` has made. The key shows its values, so each key has one
+    /// location.
     ///
     /// # Errors
-    /// These values make no path that ZooKeeper accepts, or leave no length for the number of a permit.
+    /// Returns an error if the values form no path that ZooKeeper accepts, or if the key is too long for the
+    /// number of a permit.
     pub fn site(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<LockLocation, ExtractKeyError> {
         match self {
             Self::Native => Ok(LockLocation::Native),
@@ -126,7 +129,7 @@ impl LockPlacement {
 }
 
 impl LockLocation {
-    /// A semaphore for `key`; `None` where the keys of its permits would be too long.
+    /// A semaphore for `key`; `None` if the keys of its permits would be too long.
     pub fn semaphore(key: &ResourceKey, permits: PermitCount) -> Option<Self> {
         key.for_permit(permits.last()).map(|_| Self::Semaphore { permits })
     }

@@ -1,18 +1,18 @@
-//! Locks that clients hold through a gateway for work that is no request: for how long, how many, and which keys for
-//! which client.
+//! The leases: locks that clients hold through a gateway for work other than a request. For how long, how many, and
+//! which keys each client may hold.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::key::{ResourceKey, TemplateGlob};
 
-/// The leases that a gateway grants, and their bounds.
+/// The settings of the leases that a gateway grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseGrantSettings {
-    /// `min_ttl <= default_ttl <= max_ttl <= max_age`. Default 2 s.
+    /// The least time to live: `min_ttl <= default_ttl <= max_ttl <= max_age`. Default 2 s.
     pub min_ttl: Duration,
-    /// Default 60 s.
+    /// The longest time to live. Default 60 s.
     pub max_ttl: Duration,
-    /// For clients that set no time. Default 15 s, within the bounds.
+    /// The time to live for clients that request none. Default 15 s, within the bounds.
     pub default_ttl: Duration,
     /// The longest that one request for a lease waits. Default 60 s.
     pub max_wait: Duration,
@@ -22,7 +22,7 @@ pub struct LeaseGrantSettings {
     pub most: usize,
     /// The most leases of one principal. Default 1,000, or `most` if that is less.
     pub per_principal: usize,
-    /// At least one. All names and all credentials differ.
+    /// The principals, at least one. All names and all credentials differ.
     pub principals: Vec<LeasePrincipal>,
 }
 
@@ -31,22 +31,23 @@ pub struct LeaseGrantSettings {
 pub struct LeasePrincipal {
     pub name: Arc<str>,
     pub shows: PrincipalCredential,
-    /// Empty for an operator that has no leases of its own.
+    /// The keys that the principal may hold. Empty for an operator without leases of its own.
     pub keys: Vec<KeyPattern>,
-    /// May list, revoke and break the leases of all.
+    /// True if the principal may list, revoke and break the leases of all principals.
     pub operator: bool,
 }
 
-/// How a principal is recognised.
+/// The credential by which a principal is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PrincipalCredential {
-    /// The file of the token that requests carry as `Authorization: Bearer`.
+    /// The file with the token that requests send as `Authorization: Bearer`.
     Bearer(PathBuf),
     /// The common name of a client certificate that the listener has verified, or one of its alternative names.
     Certificate(Arc<str>),
 }
 
-/// Which keys a principal may hold: one, or all that begin alike. `{principal}` is filled in already.
+/// The keys that a principal may hold: a single key, or all keys with a common prefix. `{principal}` was replaced
+/// when the pattern was parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern(KeyPatternKind);
 
@@ -75,12 +76,14 @@ pub enum ParseKeyPatternError {
     OtherPrincipals,
 }
 
-/// Stands for the name of the principal.
+/// The text in a pattern that stands for the name of the principal.
 const PLACEHOLDER: &str = "{principal}";
 
 impl KeyPattern {
+    /// Reads a pattern. `principal`: the name that replaces `{principal}`.
+    ///
     /// # Errors
-    /// It covers no key, or not those that its text suggests.
+    /// Returns an error if the pattern covers no key, or other keys than its text suggests.
     pub fn parse(text: &str, principal: &str) -> Result<Self, ParseKeyPatternError> {
         let (begin, open) = text.strip_suffix('*').map_or((text, false), |begin| (begin, true));
         if text.is_empty() {
@@ -99,7 +102,7 @@ impl KeyPattern {
             return Err(ParseKeyPatternError::OtherPrincipals);
         }
         let filled: Arc<str> = begin.replace(PLACEHOLDER, principal).into();
-        // Whatever is left of its characters, a key of its own has none too many.
+        // The characters were checked above, so a text that is not a key here is too long.
         if !filled.is_empty() && ResourceKey::parse(&filled).is_err() {
             return Err(ParseKeyPatternError::TooLong);
         }
@@ -113,7 +116,7 @@ impl KeyPattern {
         }
     }
 
-    /// The same of a pattern that was written by [`fmt::Display`].
+    /// Whether a pattern matches a key. `written`: the pattern as [`fmt::Display`] writes it.
     pub(crate) fn published_matches(written: &str, key: &ResourceKey) -> bool {
         match written.strip_suffix('*') {
             Some(begin) => key.as_str().starts_with(begin),
@@ -121,7 +124,7 @@ impl KeyPattern {
         }
     }
 
-    /// All keys that a pattern covers which was written by [`fmt::Display`].
+    /// A glob of all keys that a pattern covers. `written`: the pattern as [`fmt::Display`] writes it.
     pub(crate) fn published_glob(written: &str) -> TemplateGlob {
         match written.strip_suffix('*') {
             Some(begin) => TemplateGlob::with_prefix(begin),
@@ -129,7 +132,7 @@ impl KeyPattern {
         }
     }
 
-    /// All keys that it covers.
+    /// A glob of all keys that the pattern covers.
     pub(crate) fn glob(&self) -> TemplateGlob {
         match &self.0 {
             KeyPatternKind::Exact(this) => TemplateGlob::literal(this),
@@ -148,7 +151,7 @@ impl fmt::Display for KeyPattern {
 }
 
 impl LeaseGrantSettings {
-    /// The default where the file sets no time.
+    /// The default of `min_ttl`.
     pub const MIN_TTL: Duration = Duration::from_secs(2);
     pub const MAX_TTL: Duration = Duration::from_secs(60);
     pub const TTL: Duration = Duration::from_secs(15);
@@ -167,7 +170,7 @@ mod tests {
         KeyPattern::parse(pattern, "batch").expect(pattern).matches(&key)
     }
 
-    /// A pattern is one key, or all keys that begin alike.
+    /// A pattern covers one key, or all keys with a common prefix.
     #[test]
     fn pattern_is_key_or_prefix() {
         for (pattern, key, covered) in [
@@ -188,7 +191,7 @@ mod tests {
         assert_eq!(shown, "order/batch/*");
     }
 
-    /// A text that covers no key, or keys of other principals, is no pattern.
+    /// A pattern that covers no key, or keys of other principals, is rejected.
     #[test]
     fn invalid_pattern_is_rejected() {
         for (pattern, error) in [

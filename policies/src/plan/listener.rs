@@ -1,4 +1,4 @@
-//! The public listener: where clients connect, which of them are trusted, and how much each may take.
+//! The public listener: its address, the proxies that it trusts, and its limits.
 
 use std::time::Duration;
 
@@ -15,23 +15,22 @@ pub struct ListenerSettings {
     #[serde(flatten)]
     pub address: BindAddress,
     pub protocols: ListenerProtocols,
-    /// `None` for plain text.
+    /// The TLS settings; `None` for plain text.
     pub tls: Option<ListenerTls>,
     pub proxy_protocol: ProxyProtocol,
     /// The proxies that are trusted when they name their clients.
     #[serde(rename = "trusted_peers")]
     pub trusted: TrustedProxies,
-    /// The hosts that are served here.
+    /// The hosts that the listener serves.
     pub hosts: HostMatcher,
-    /// The pages of other origins that may read answers. `None`: pages of no other origin.
+    /// The pages of other origins that may read responses; `None` if no such page may.
     pub cors: Option<CorsSettings>,
     pub limits: ListenerLimits,
     pub timeouts: ListenerTimeouts,
 }
 
 impl ListenerSettings {
-    /// The listener as it is after a reload: everything of `new`, but the address and the other settings of the open
-    /// socket.
+    /// The listener after a reload: the settings of `new`, except those of the open socket.
     #[must_use]
     pub fn with_reloaded_settings(&self, new: &Self) -> Self {
         Self {
@@ -46,21 +45,21 @@ impl ListenerSettings {
     }
 }
 
-/// The protocols of a listener. The first bytes of a connection show which one a client speaks.
+/// The protocols that a listener speaks. The first bytes of a connection show which one a client uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerProtocols {
     Both,
     Http1,
-    /// Without TLS by prior knowledge.
+    /// HTTP/2, without TLS by prior knowledge.
     Http2,
 }
 
 impl ListenerProtocols {
-    /// The words in the list of a policy.
+    /// The words in the list of a policy; both words together mean [`ListenerProtocols::Both`].
     pub(crate) const WORDS: [(&str, Self); 2] = [("http1", Self::Http1), ("http2", Self::Http2)];
 }
 
-/// The list of a policy.
+/// Serializes the list as a policy has it.
 impl Serialize for ListenerProtocols {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let is_served = |(_, protocol): &&(&str, Self)| *self == Self::Both || self == protocol;
@@ -68,12 +67,12 @@ impl Serialize for ListenerProtocols {
     }
 }
 
-/// Whether a proxy in front of us names its client at the beginning of the connection (PROXY protocol, version 1 or
-/// 2).
+/// Whether a proxy in front of the listener names its client at the beginning of a connection (PROXY protocol,
+/// version 1 or 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyProtocol {
     Off,
-    /// Trusted peers must name their client; connections of others are closed.
+    /// Trusted peers must name their clients. Connections of other peers are closed.
     Require,
 }
 
@@ -82,49 +81,50 @@ words! { ProxyProtocol { Off = "off", Require = "require" } }
 /// The limits of one listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListenerLimits {
-    /// Open client connections over all workers.
+    /// The most open client connections over all workers.
     pub connections: usize,
-    /// Connections of one client. Default: no own limit.
+    /// The most connections of one client. Default: no limit of its own.
     pub connections_per_client: Option<usize>,
-    /// Requests in flight over all workers.
+    /// The most requests in flight over all workers.
     pub in_flight: usize,
-    /// Requests in flight of one client. Default: no own limit.
+    /// The most requests in flight of one client. Default: no limit of its own.
     pub per_client: Option<usize>,
-    /// Requests at once on one HTTP/2 connection. Default 100.
+    /// The most concurrent requests on one HTTP/2 connection. Default 100.
     pub streams: usize,
-    /// Bytes of request head. Default 64 KiB.
+    /// The most bytes of a request head. Default 64 KiB.
     pub max_header: usize,
-    /// Header fields in a request. Default 100.
+    /// The most header fields of a request. Default 100.
     pub max_fields: usize,
-    /// Bytes of request body on fenced routes (unfenced ones stream). Default 1 MiB.
+    /// The most bytes of a request body on fenced routes; unfenced routes stream bodies. Default 1 MiB.
     pub max_body: usize,
-    /// Bytes of all bodies together that are buffered. Default: as many as the memory of the process allows.
+    /// The most bytes of all buffered bodies together. Default: depends on the memory of the process.
     pub buffered: Option<usize>,
 }
 
-/// How long a listener waits for a client.
+/// The longest times that a listener waits for a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListenerTimeouts {
-    /// The TLS handshake. Default 5 s.
+    /// The time limit for the TLS handshake. Default 5 s.
     #[serde(serialize_with = "shown::duration")]
     pub tls_handshake: Duration,
-    /// From the connection to the bytes that show its protocol. Default 5 s.
+    /// The time limit from the connection to the bytes that show its protocol. Default 5 s.
     #[serde(serialize_with = "shown::duration")]
     pub detect: Duration,
-    /// From the first byte of a request head to its end; for the first request of a connection, from the connection.
-    /// Default 10 s.
+    /// The time limit from the first byte of a request head to its end; for the first request of a connection, from
+    /// the connection. Default 10 s.
     #[serde(serialize_with = "shown::duration")]
     pub request_headers: Duration,
-    /// Between two requests of a connection. Default 75 s.
+    /// The time limit between two requests of a connection. Default 75 s.
     #[serde(serialize_with = "shown::duration")]
     pub idle: Duration,
-    /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.
+    /// The time limit for the whole body on fenced routes, and between two pieces of the body on others. Default 10
+    /// s.
     #[serde(serialize_with = "shown::duration")]
     pub request_body: Duration,
-    /// How long a client may read nothing of its answer. Default 30 s.
+    /// The longest time in which a client reads nothing of its response. Default 30 s.
     #[serde(serialize_with = "shown::duration")]
     pub response_write: Duration,
-    /// From the signal to stop to the end of the process. Default 45 s.
+    /// The time from the signal to stop to the end of the process. Default 45 s.
     #[serde(serialize_with = "shown::duration")]
     pub drain: Duration,
 }

@@ -1,4 +1,4 @@
-//! What a process logs about requests.
+//! The settings for the logs about requests.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -7,29 +7,28 @@ use serde::{Serialize, Serializer};
 use super::shown;
 use crate::words::words;
 
-/// The logs beside the process's own log.
+/// The logs other than the process's own log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LogSettings {
     pub access: AccessLogTarget,
     pub keys: KeyVisibility,
-    /// The secret of the hashes of keys. `None`: each process has one of its own.
+    /// The secret for the hashes of keys. `None`: each process makes a secret of its own.
     #[serde(serialize_with = "shown::presence")]
     pub key_secret_file: Option<PathBuf>,
-    /// `None`: no spans are sent.
+    /// The settings for traces; `None` if no spans are sent.
     #[serde(serialize_with = "traces")]
     pub traces: Option<Arc<TraceExportSettings>>,
 }
 
-/// Where spans of requests are sent (OTLP, the protocol of OpenTelemetry).
+/// The settings for sending spans of requests (OTLP, the protocol of OpenTelemetry).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TraceExportSettings {
-    /// `host:port` of their collector.
+    /// The `host:port` of the collector.
     #[serde(rename = "endpoint")]
     pub collector: String,
     /// The `service.name` of the spans. Default `fencegate`.
     pub service_name: String,
-    /// One in so many is recorded of the traces that begin here. For other traces their origin has decided. Default
-    /// 1.
+    /// One of this many traces that begin here is recorded. For other traces their origin decides. Default 1.
     pub one_in: u32,
 }
 
@@ -40,7 +39,7 @@ fn traces<S: Serializer>(
     traces.as_deref().serialize(serializer)
 }
 
-/// Where the line per request goes.
+/// The destination of the log line of each request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AccessLogTarget {
     #[default]
@@ -50,12 +49,12 @@ pub enum AccessLogTarget {
 
 words! { AccessLogTarget { Off = "off", Stdout = "stdout" } }
 
-/// How resource keys stand in the access log and in spans. They may be names of accounts.
+/// The form of resource keys in the access log and in spans. Keys may contain names of accounts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KeyVisibility {
     #[default]
     Plain,
-    /// A keyed hash of 16 hex digits, the same for the same keys under the same secret.
+    /// A keyed hash of 16 hex digits. With the same secret, equal keys have equal hashes.
     Hash,
     Off,
 }

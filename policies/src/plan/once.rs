@@ -1,4 +1,4 @@
-//! Which requests are operations that happen at most once.
+//! The rule by which requests of a route are operations that happen at most once.
 
 use std::time::Duration;
 
@@ -10,58 +10,59 @@ use crate::{
     words::words,
 };
 
-/// `once` of a fence.
+/// The settings of `once` on a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRule {
     pub store: IdempotencyStore,
     /// The template for the name of the operation. Default `{header.idempotency-key}`.
     pub key: KeyTemplate,
-    /// The owner of the operation: two principals may use one name for two operations. By default operations have no
-    /// owner.
+    /// The template for the owner of the operation: two principals may use the same name for different operations.
+    /// By default operations have no owner.
     pub principal: Option<KeyTemplate>,
-    /// Names are unique within a scope: all routes with one scope share their operations. Default empty.
+    /// The scope in which names are unique: all routes with the same scope share their operations. Default empty.
     pub scope: String,
-    /// Requests without a name are refused. If false, they run without a record. Default true.
+    /// True if requests without a name are refused; false if they run without a record. Default true.
     pub required: bool,
-    /// How long a finished operation is stored. Default 24 h.
+    /// The time for which a finished operation is stored. Default 24 h.
     pub keep: Duration,
-    /// Statuses that are the end of an operation beside those that always are: see [`super::OperationEndStatus`].
+    /// The statuses that end an operation, in addition to those that always do: see [`super::OperationEndStatus`].
     pub finals: Vec<u16>,
-    /// How many operations ZooKeeper may store; a guard has its own limits.
+    /// The limits for the operations that ZooKeeper stores. A guard has limits of its own.
     pub memory: OperationQuota,
 }
 
-/// The share of one route, or of one client, in the operations that ZooKeeper stores.
+/// The most operations of one route, and of one client, that ZooKeeper stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperationQuota {
-    /// Operations of the route.
+    /// The most operations of the route.
     pub route: usize,
-    /// Operations of one principal, on all routes. `None` where the route has no principals.
+    /// The most operations of one principal, on all routes. `None` if the route has no principals.
     pub client: Option<usize>,
 }
 
 /// The store of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdempotencyStore {
-    /// The guard: an answer can be replayed.
+    /// The guard, which can replay responses.
     Guard,
-    /// ZooKeeper, for upstreams without a guard: at most one dispatch, no answer is kept.
+    /// ZooKeeper, for upstreams without a guard: each operation is dispatched at most once, and no response is
+    /// stored.
     ZooKeeper,
 }
 
 words! { IdempotencyStore { Guard = "guard", ZooKeeper = "zookeeper" } }
 
-/// The name that a client gives to one operation. Both parts are printable ASCII without spaces. Two different sets
-/// of values never give one name.
+/// The name that a client gives to one operation. Both parts are printable ASCII without spaces. Different values
+/// never give the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientOperationName {
     pub name: String,
-    /// Empty where the route has none.
+    /// The principal; empty if the route has none.
     pub principal: String,
 }
 
-/// Why a request has no valid name for its operation. The two values are told apart: a request may have a good
-/// `Idempotency-Key` and still not say whose operation it is.
+/// The reason for which a request has no valid name for its operation. The variants differ because a request may
+/// have a valid `Idempotency-Key` and no valid principal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperationNameError {
     #[error(transparent)]
@@ -72,21 +73,21 @@ pub enum OperationNameError {
 
 impl IdempotencyRule {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-    /// The default of [`OperationQuota::route`]: half of all that ZooKeeper may store.
+    /// The default of [`OperationQuota::route`]: half of all operations that ZooKeeper may store.
     pub const SHARE: usize = 50_000;
-    /// The default of [`OperationQuota::client`]: a tenth of all that ZooKeeper may store.
+    /// The default of [`OperationQuota::client`]: a tenth of all operations that ZooKeeper may store.
     pub const CLIENT_SHARE: usize = 10_000;
 
     pub(crate) fn default_key() -> KeyTemplate {
         KeyTemplate::parse("{header.idempotency-key}").expect("a template")
     }
 
-    /// The name of the operation of a request; `Ok(None)` for a request without a name, where none is required. A
+    /// The name of the operation of a request; `Ok(None)` for a request without a name if none is required. A
     /// request with a name but without a principal is refused in any case.
     ///
     /// # Errors
-    /// Where a value is missing, empty, longer than 255 characters, or not what a key may have. An `Idempotency-Key`
-    /// in quotes and one without are the same.
+    /// Returns an error if a value is missing, empty, longer than 255 characters, or contains a character that is
+    /// not allowed in a key. An `Idempotency-Key` in quotes is the same as one without.
     pub fn operation_name(
         &self,
         values: &dyn RequestValues,
@@ -101,13 +102,14 @@ impl IdempotencyRule {
         Ok(Some(ClientOperationName { name, principal: principal.unwrap_or_default() }))
     }
 
-    /// True if `Idempotency-Key` alone names the operation. With principals it names one operation for each of them.
+    /// Whether `Idempotency-Key` alone names the operation. With principals, each principal has an operation of this
+    /// name.
     pub fn uses_default_header(&self) -> bool {
         self.principal.is_none() && self.key.to_string() == Self::default_key().to_string()
     }
 
-    /// The parts of the rule that decides whether two requests are one operation. Under another rule a repeat is not
-    /// recognised.
+    /// The parts of the rule that decide whether two requests are the same operation. If they change, repeats are
+    /// not recognised.
     pub fn identity(&self) -> (IdempotencyStore, &str, String, Option<String>) {
         let principal = self.principal.as_ref().map(ToString::to_string);
         (self.store, &self.scope, self.key.to_string(), principal)
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
     use crate::key::HeaderLookup;
 
-    /// The values of `idempotency-key` and `x-shop`.
+    /// A request with its values of `idempotency-key` and `x-shop`.
     struct FixedRequestValues(Option<&'static str>, Option<&'static str>);
 
     impl RequestValues for FixedRequestValues {
@@ -196,7 +198,7 @@ mod tests {
         Some(ClientOperationName { name: name.into(), principal: principal.into() })
     }
 
-    /// An operation has a name and, where the route has one, a principal.
+    /// An operation has a name, and a principal if the route has one.
     #[test]
     fn operation_has_name_and_principal() {
         assert_eq!(
@@ -210,7 +212,7 @@ mod tests {
         );
     }
 
-    /// A request may lack the name of its operation only where none is required.
+    /// A request may lack the name of its operation only if none is required.
     #[test]
     fn optional_name_may_be_missing() {
         assert!(matches!(
@@ -226,7 +228,7 @@ mod tests {
         }
     }
 
-    /// An operation with a principal is not named by the header alone.
+    /// An operation with a principal is not named by the header field alone.
     #[test]
     fn principal_excludes_default_header() {
         assert!(once(true, None).uses_default_header());
@@ -238,7 +240,7 @@ mod tests {
         assert!(!other.uses_default_header());
     }
 
-    /// A name without its principal is refused even where no name is required.
+    /// A request with a name but without a principal is refused, even if no name is required.
     #[test]
     fn name_without_principal_is_refused() {
         let whose = once(false, Some("{header.x-shop}"));

@@ -1,4 +1,4 @@
-//! The listener of this gateway for other gateways of the installation.
+//! The listener of a gateway for other gateways of the installation.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -11,9 +11,9 @@ use crate::words::words;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PeerListenerSettings {
     pub address: SocketAddr,
-    /// `host:port` by which other gateways reach it.
+    /// The `host:port` to which other gateways connect.
     pub advertise: String,
-    /// `None` for plain text.
+    /// The TLS settings; `None` for plain text.
     #[serde(serialize_with = "shown::presence")]
     pub tls: Option<PeerTls>,
 }
@@ -21,13 +21,13 @@ pub struct PeerListenerSettings {
 /// The certificate of this gateway, and the CA for those of other gateways. Both sides show a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTls {
-    /// Shown both on accepted connections and on those that this gateway opens.
+    /// The certificate and key for accepted connections, and for those that this gateway opens.
     pub pair: CertificateFiles,
     /// The CA that is trusted in both directions.
     pub ca_file: PathBuf,
 }
 
-/// What happens to a request whose key another gateway holds.
+/// The treatment of a request whose key another gateway holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PeerForwardPolicy {
     /// The request waits here for the key.

@@ -1,4 +1,4 @@
-//! The names of the fields that only the gateway writes, in every spelling that some server takes for them.
+//! The names of the header fields that only the gateway writes, in every spelling that some server takes for them.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::{
     key::JsonPointer,
 };
 
-/// The names of the two token fields at one upstream. Lower case.
+/// The names of the two token fields at one upstream, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenHeaderNames {
-    /// Default `fencing-token`.
+    /// The field with the token. Default `fencing-token`.
     pub token: String,
-    /// Default `fencing-number`.
+    /// The field with the number. Default `fencing-number`.
     pub number: String,
 }
 
@@ -31,17 +31,17 @@ impl Default for TokenHeaderNames {
     }
 }
 
-/// The names of the fields in which an upstream learns what was verified of a client. Lower case.
+/// The names of the header fields with verified identities of the client, in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdentityHeaderNames {
-    /// The field with the name in its certificate; `None` if the upstream gets none.
+    /// The field with the name in the client's certificate; `None` if the upstream gets none.
     pub client_name: Option<String>,
-    /// The fields with claims of its token.
+    /// The fields with claims of the client's token.
     pub claims: Vec<(String, JsonPointer)>,
 }
 
 impl IdentityHeaderNames {
-    /// All of these names.
+    /// The names of all these fields.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let claims = self.claims.iter().map(|(name, _)| name.as_str());
         self.client_name.as_deref().into_iter().chain(claims)
@@ -72,28 +72,28 @@ impl EffectiveHeaderNames {
     }
 }
 
-/// Header names that only the gateway may write: all names that begin with `fencing-`, and the names that the policy
-/// gives to the fields of tokens and of clients.
+/// The header fields that only the gateway may write: all names that begin with `fencing-`, and the names that the
+/// policy gives to the fields for tokens and client identities.
 #[derive(Debug, Clone, Default)]
 pub struct ReservedHeaderNames {
     renamed: Vec<String>,
 }
 
 impl ReservedHeaderNames {
-    /// `renamed`: names in any spelling.
+    /// `renamed`: the names that the policy gives, in any spelling.
     pub fn new(renamed: impl IntoIterator<Item = String>) -> Self {
         Self { renamed: renamed.into_iter().map(|name| normalize(&name)).collect() }
     }
 
-    /// True for every spelling that some server takes for one of our fields, see [`crate::header_name::normalize`].
+    /// Whether some server takes `name` for one of these fields, see [`crate::header_name::normalize`].
     pub fn is_reserved_header(&self, name: &str) -> bool {
         starts_with_spelling(name, "fencing-")
             || self.renamed.iter().any(|renamed| is_spelling_of(name, renamed))
     }
 }
 
-/// Fields that authenticate a client. Tokens against forged requests are not among these: they may change with each
-/// request.
+/// The header fields that authenticate a client. Tokens against forged requests are left out, because they may
+/// change with each request.
 const CREDENTIALS: [&str; 7] = [
     "authorization",
     "cookie",
@@ -104,7 +104,7 @@ const CREDENTIALS: [&str; 7] = [
     "x-amz-security-token",
 ];
 
-/// True for a field that authenticates a client, in every spelling that some server takes for it.
+/// Whether some server takes `name` for a field that authenticates a client.
 pub fn is_credential(name: &str) -> bool {
     CREDENTIALS.into_iter().any(|known| is_spelling_of(name, known))
 }
@@ -121,7 +121,7 @@ mod tests {
         assert!(!["cookies", "x-csrf-token", "authorization-2"].into_iter().any(is_credential));
     }
 
-    /// In names of fields all characters but letters and digits are the same.
+    /// Names of header fields are equal if they differ only in characters other than letters and digits.
     #[test]
     fn punctuation_does_not_distinguish_fields() {
         let ours = ReservedHeaderNames::new(["X-Fence".to_owned()]);

@@ -1,4 +1,4 @@
-//! One route: which requests it takes, its upstream, and its lock.
+//! One route: the requests that it takes, its upstream, and its lock.
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ pub struct Route {
     pub id: RouteId,
     pub name: Arc<str>,
     pub upstream: UpstreamId,
-    /// Exact, upper case; empty means every method.
+    /// The methods, in upper case and compared exactly. Empty means every method.
     pub methods: Vec<String>,
     pub path: PathTemplate,
     pub conditions: MatchConditions,
     pub fence: Option<FenceRule>,
-    /// Who may use the route; empty means everybody.
+    /// The rules that restrict the clients of the route. Empty means that every client may use it.
     pub allow: Vec<AccessRule>,
-    /// Protocols that its requests may switch to. Default none.
+    /// The protocols that requests may switch to. Default none.
     pub upgrade: Vec<String>,
-    /// A bearer token of a request is verified, because something of the route reads its claims.
+    /// True if some part of the route reads claims, so that the bearer token of a request must be verified.
     pub reads_token: bool,
 }
 
@@ -57,13 +57,13 @@ impl Route {
         }
     }
 
-    /// The route fences its requests, or restricts its clients: a request of the route must not reach the service by
-    /// another route.
+    /// Whether the route fences its requests or restricts its clients, so that its requests must not reach the
+    /// service by another route.
     pub fn is_protected(&self) -> bool {
         self.fence.is_some() || !self.allow.is_empty()
     }
 
-    /// The values that the route's path template binds in `path`. The route must have been found for this path.
+    /// The values of the route's path template in `path`. The route must have been found for this path.
     pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> PathParams<'a> {
         PathParams::new(&self.path, path)
     }
@@ -117,9 +117,10 @@ pub struct EffectiveBodyCondition {
 }
 
 impl EffectiveRoute {
-    /// `upstream_name`: of the upstream to which the route leads.
+    /// `upstream_name`: the name of the route's upstream.
     pub fn new(route: &Route, upstream_name: String) -> Self {
-        // Without `..`, here and in the forms below: a field that is added does not compile until it is shown.
+        // The pattern has no `..`, here and in the types below, so that a new field does not compile until it is
+        // shown.
         let Route {
             id: _,
             name,
@@ -130,7 +131,7 @@ impl EffectiveRoute {
             fence,
             allow,
             upgrade,
-            // It follows from the others.
+            // This field follows from the others, so it is not shown.
             reads_token: _,
         } = route;
         let MatchConditions { hosts, headers, query, body, graphql } = conditions;

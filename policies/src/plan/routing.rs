@@ -1,4 +1,4 @@
-//! Finds the route of a request: the first one, top to bottom, that takes its method and path.
+//! Finds the route of a request: the first one in the file that takes its method, path and conditions.
 
 use std::cell::RefCell;
 
@@ -19,30 +19,32 @@ use crate::{
 pub struct RouteTable {
     routes: Vec<Route>,
     tree: RouteTrie,
-    /// The same routes in lower case. `None` where no route has an `allow`: then nobody asks for them.
+    /// A tree of the same routes with their paths in lower case. `None` if no route has an `allow`, because then it is
+    /// not needed.
     lowercase: Option<RouteTrie>,
 }
 
-/// A route and the values that its path template binds in the path it was found for.
+/// A route, and the values of its path template in the path of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct RouteMatch<'a> {
     pub route: &'a Route,
     pub bound: PathParams<'a>,
 }
 
-/// Why it is not known which route takes a request.
+/// The reason for which it is not known which route takes a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindRouteError {
-    /// A value that a route depends on can be read in two ways.
+    /// Readers could read a value differently on which a route depends.
     #[error(transparent)]
     Unclear(#[from] ExtractKeyError),
-    /// The body decides between these routes, in the order in which they are tried. No other route takes the request.
+    /// The body decides between these routes, which are in the order in which they are tried. No other route takes the
+    /// request.
     #[error("the body decides it, which was not read")]
     BodyNeeded(Vec<RouteId>),
 }
 
 impl RouteTable {
-    /// Keeps the order of `routes`, which is the order in which they are tried.
+    /// Makes the table. The order of `routes` is the order in which they are tried.
     pub fn build(routes: Vec<Route>) -> Self {
         let mut tree = RouteTrie::new();
         for (index, route) in routes.iter().enumerate() {
@@ -62,17 +64,19 @@ impl RouteTable {
         &self.routes
     }
 
+    /// The route with this id.
+    ///
     /// # Panics
-    /// The id belongs to another plan.
+    /// Panics if the id belongs to another plan with more routes.
     pub fn get(&self, id: RouteId) -> &Route {
         &self.routes[id.0]
     }
 
-    /// Finds the first route that takes a request. Methods compare exactly: `post` is not `POST`.
+    /// Finds the first route that takes a request. Methods are case-sensitive: `post` is not `POST`.
     ///
     /// # Errors
-    /// It is unclear whether a route takes the request, and no route above it does; or the body decides that, and `values`
-    /// do not have it.
+    /// Returns an error if it is unclear whether a route takes the request and no route above it does, or if the body
+    /// decides and `values` do not contain it.
     pub fn find<'a>(
         &'a self,
         method: &str,
@@ -84,16 +88,16 @@ impl RouteTable {
         Ok(found.map(|route| RouteMatch { route, bound: route.bind(path) }))
     }
 
-    /// True if some route has an `allow`, so that [`Self::find_in_lowercase`] finds routes.
+    /// Whether some route has an `allow`, so that [`Self::find_in_lowercase`] finds routes.
     pub(super) fn has_restricted_routes(&self) -> bool {
         self.lowercase.is_some()
     }
 
-    /// Finds the first route that a service would take for a request if it finds its routes without regard to case.
-    /// `segments`: those of the path, in lower case. `None` as well where no route has an `allow`.
+    /// Finds the first route that takes a request if case is ignored, as some services do. `segments`: the segments of
+    /// the path, in lower case. Also `None` if no route has an `allow`.
     ///
     /// # Errors
-    /// As [`Self::find`].
+    /// The same as [`Self::find`].
     pub(super) fn find_in_lowercase(
         &self,
         method: &str,
@@ -112,11 +116,11 @@ impl RouteTable {
         segments: &[TrieSegment],
         values: &dyn RequestValues,
     ) -> Result<Option<&Route>, FindRouteError> {
-        // Only a path without a leading slash has no segment at all.
+        // A path has no segments only if it does not begin with a slash.
         if segments.is_empty() {
             return Ok(None);
         }
-        // The tree does not visit the routes in their order.
+        // The tree visits the routes in any order, so unclear and undecided routes are collected with their indices.
         let unclear: RefCell<Option<(usize, ExtractKeyError)>> = RefCell::default();
         let undecided: RefCell<Vec<usize>> = RefCell::default();
         let found = tree.find_covering(segments, |index| {
@@ -152,10 +156,10 @@ impl RouteTable {
 
     /// Reads a body for the conditions of these routes.
     ///
-    /// `query`: that of the URL.
+    /// `query`: the query of the URL.
     ///
     /// # Errors
-    /// Another reader could take other values from it, or it is no JSON object.
+    /// Returns an error if another reader could take other values from the body, or if it is no JSON object.
     pub fn read_body(
         &self,
         candidates: &[RouteId],
@@ -170,11 +174,11 @@ impl RouteTable {
         ConditionBody::parse(bytes, query, pointers.iter(), reads_graphql)
     }
 
-    /// Compares the members of a body that decide between these routes with the other sources of the request, as the fences of
-    /// the routes say for their keys; with all sources where none of the routes has a fence.
+    /// Compares the members of a body that decide between these routes with the other sources of the request. The
+    /// sources are those that the fences of the routes compare with their keys, or all sources if no route has a fence.
     ///
     /// # Errors
-    /// The service may read another value than the one by which the route is found.
+    /// Returns an error if the service may read another value than the one by which the route is found.
     pub fn compare_body_sources(
         &self,
         candidates: &[RouteId],
@@ -203,7 +207,8 @@ impl RouteTable {
             let bound = route.bind(path);
             let path: Vec<_> = bound.variables().collect();
             let sent = RequestParameterSources { path: &path, cookies, content: Some(content) };
-            // Variables of a document have names of their own: they are no second document.
+            // The document is not compared with the rest of the body: variables in it may have a member of the same
+            // name, which is no second document.
             let beside_body = RequestParameterSources { content: None, ..sent };
             let document = document_pointer(&route.conditions);
             for policy in &policies {
@@ -218,19 +223,19 @@ impl RouteTable {
     }
 }
 
-/// The members of a body that these conditions depend on.
+/// The pointers to the members of a body that these conditions depend on.
 fn compared_members(conditions: &MatchConditions) -> impl Iterator<Item = JsonPointer> {
     conditions.body.iter().map(|member| member.pointer.clone()).chain(document_pointer(conditions))
 }
 
-/// The member with the document, where these conditions depend on it.
+/// The pointer to the GraphQL document, if these conditions depend on it.
 fn document_pointer(conditions: &MatchConditions) -> Option<JsonPointer> {
     let document = conditions.graphql.map(|_| GraphqlOperation::DOCUMENT);
     document.map(|pointer| JsonPointer::parse(pointer).expect("a pointer"))
 }
 
 impl Route {
-    /// An empty list of methods means every method.
+    /// Whether the route takes this method. An empty list of methods means every method.
     pub(crate) fn accepts_method(&self, method: &str) -> bool {
         self.methods.is_empty() || self.methods.iter().any(|ours| ours == method)
     }
@@ -279,7 +284,7 @@ mod tests {
         }
     }
 
-    /// A wide route above wins over a narrow one below.
+    /// A wide route takes its requests before a narrow route below it.
     #[test]
     fn wide_route_above_wins() {
         let table = table(&[(&["GET"], "/{a}/x"), (&[], "/v1/x"), (&[], "/v1/{b}")]);
@@ -318,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// The tree finds what a search of every route finds.
+        /// The tree finds the same route as a search of every route.
         #[test]
         fn tree_agrees_with_linear_search(
             routes in proptest::collection::vec((any_template(), proptest::sample::subsequence(vec!["GET", "PUT"], 0..=2)), 0..40),
@@ -336,7 +341,8 @@ mod tests {
             }
         }
 
-        /// The searches for unreachable routes, and for bypasses of a fence, rely on this.
+        /// The tree finds the first template that covers or overlaps another one, on which the searches for unreachable
+        /// routes and for bypasses rely.
         #[test]
         fn tree_finds_covering_or_overlapping_template(
             templates in proptest::collection::vec(any_template(), 0..30),
@@ -359,7 +365,7 @@ mod tests {
             prop_assert_eq!(tree.find_overlapping(&parts, takes), scan(&|one| one.overlaps(&sought)));
         }
 
-        /// Two templates overlap where one path matches both.
+        /// Two templates overlap if some path matches both.
         #[test]
         fn templates_overlap_in_common_path(one in any_template(), other in any_template(), path in "(/([abcd]|a?[ab](:[ab]|\\.[ab]|\\.a\\.b|\\.))){0,4}/?") {
             let one = PathTemplate::parse(&one).expect("made");
@@ -368,7 +374,7 @@ mod tests {
             prop_assert!(one.overlaps(&other) || !one.matches(&path) || !other.matches(&path));
         }
 
-        /// A path that a template matches is matched by every template that covers it.
+        /// If one template covers another one, it matches every path that the other one matches.
         #[test]
         fn cover_matches_what_template_matches(one in any_template(), other in any_template(), path in "(/([abcd]|a?[ab](:[ab]|\\.[ab]|\\.a\\.b|\\.))){0,4}/?") {
             let one = PathTemplate::parse(&one).expect("made");

@@ -1,4 +1,4 @@
-//! How TLS is spoken on a listener.
+//! The TLS settings of a listener.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use serde::{Serialize, Serializer};
 use super::shown;
 use crate::{client_name::CertificateNameKind, words::words};
 
-/// The certificates that a listener shows its clients, and those that it requires of them.
+/// The certificates that a listener shows to its clients, and those that it requires from them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListenerTls {
-    /// At least one. A client that requests a name without a certificate gets the first.
+    /// The certificates, at least one. A client that requests a name without a certificate gets the first.
     #[serde(serialize_with = "shown::count")]
     pub certificates: Vec<CertificateFiles>,
     pub client_auth: ClientCertificateMode,
-    /// Which name in the certificate of a client is its name; `None` where clients have no names.
+    /// The kind of name in a client's certificate that is the client's name; `None` if clients have no names.
     pub client_name: Option<CertificateNameKind>,
     pub min_version: TlsVersion,
 }
@@ -40,7 +40,7 @@ impl ClientCertificateMode {
     pub(crate) const REQUIRED: &str = "required";
 }
 
-/// The word of a policy, without the path of the file.
+/// Serializes the word of a policy, without the path of the file.
 impl Serialize for ClientCertificateMode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {

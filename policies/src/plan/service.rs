@@ -1,4 +1,5 @@
-//! Finds the upstreams that are one service: those that share an endpoint, directly or through other upstreams.
+//! Groups the upstreams that belong to the same service: those that share an endpoint, directly or through other
+//! upstreams.
 
 use std::{
     collections::HashMap,
@@ -9,7 +10,7 @@ use std::{
 
 use super::bind_address::socket_path;
 
-/// A service of one plan, by the first of the upstreams that lead to it.
+/// A service of one plan, identified by the index of the first of its upstreams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceId(pub usize);
 
@@ -17,12 +18,12 @@ pub struct ServiceId(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamService {
     pub id: ServiceId,
-    /// Some route fences requests to this service, or restricts its clients by `allow`, through this upstream or another
-    /// one. Then no request that could be read in two ways may reach it.
+    /// True if some route fences requests to this service or restricts its clients by `allow`, through this upstream or
+    /// another one. Then no request that could be read in two ways may reach the service.
     pub is_protected: bool,
 }
 
-/// An address of a listening process, in one form for all its spellings. The protocol does not count.
+/// The address of a listening process, in the same form for all its spellings. The protocol is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CanonicalAddress {
     machine: AddressHost,
@@ -31,14 +32,13 @@ pub struct CanonicalAddress {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum AddressHost {
-    /// This machine. A listener on all addresses is reached by each address of the machine, and by its local names.
-    /// This variant covers the names that every machine has for itself. Other names of this machine show only when
-    /// they are looked up.
+    /// This machine, by the names that every machine has for itself. A listener on all addresses is reached by each of
+    /// them. Other names of this machine are recognised only by looking them up.
     This,
     Address(IpAddr),
-    /// A name in lower case. The file does not show its addresses.
+    /// A host name in lower case. Its addresses are not known from the file.
     Name(String),
-    /// A socket of this machine, by the path of its file.
+    /// A Unix socket of this machine, with the path of its file.
     Socket(PathBuf),
 }
 
@@ -68,7 +68,7 @@ impl CanonicalAddress {
         Self::new(AddressHost::from_ip(socket.ip()), socket.port())
     }
 
-    /// The ports for TLS and for plain text count as one.
+    /// The default ports of HTTP and HTTPS count as the same port.
     fn new(machine: AddressHost, port: u16) -> Self {
         Self { machine, port: if port == 443 { 80 } else { port } }
     }
@@ -81,7 +81,8 @@ impl AddressHost {
     }
 }
 
-/// Resolvers also take `127.1`, `0x7f.0.0.1` and `2130706433` for addresses (inet_aton).
+/// Reads an IPv4 address in the older forms that resolvers accept, such as `127.1`, `0x7f.0.0.1` and `2130706433`
+/// (inet_aton).
 fn parse_inet_aton(host: &str) -> Option<Ipv4Addr> {
     let number = |part: &str| match part.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -94,13 +95,13 @@ fn parse_inet_aton(host: &str) -> Option<Ipv4Addr> {
         return None;
     }
     let high = (0_u32..).zip(first).map(|(at, part)| part << (24 - 8 * at)).sum::<u32>();
-    // The last number fills the bytes that are left.
+    // The last number fills all remaining bytes of the address.
     let room = 32 - 8 * u32::try_from(first.len()).ok()?;
     let fits = u64::from(*last) < 1_u64 << room;
     fits.then(|| Ipv4Addr::from(high | last))
 }
 
-/// The service of each upstream. `endpoints` has the endpoints of each upstream.
+/// The service of each upstream. `endpoints`: for each upstream its endpoints.
 pub fn group_services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<ServiceId> {
     let mut services: Vec<ServiceId> = Vec::new();
     let mut known: HashMap<CanonicalAddress, usize> = HashMap::new();
@@ -115,7 +116,7 @@ pub fn group_services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -
             }
             let first = ours.min(theirs);
             let last = ours.max(theirs);
-            // The endpoint joins two services that were different until now.
+            // The endpoint joins two services that were separate so far.
             services.iter_mut().filter(|service| **service == last).for_each(|service| *service = first);
         }
     }
@@ -136,7 +137,7 @@ mod tests {
         group_services(endpoints.iter().map(Vec::as_slice)).into_iter().map(|service| service.0).collect()
     }
 
-    /// One endpoint in two spellings is one service.
+    /// Upstreams with different spellings of the same endpoint are one service.
     #[test]
     fn endpoint_spellings_are_one_service() {
         for (one, other) in [
@@ -179,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Upstreams are joined by one that shares an endpoint with each.
+    /// Two upstreams are one service if a third one shares an endpoint with each of them.
     #[test]
     fn shared_endpoints_join_upstreams() {
         assert_eq!(group_indexes(&[&["a:1"], &["b:1"], &["c:1"], &["b:1", "a:1"]]), [0, 0, 2, 0]);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two upstreams that share an endpoint are one service, and no others are.
+        /// Upstreams are one service if and only if shared endpoints connect them.
         #[test]
         fn only_shared_endpoints_join_services(
             upstreams in proptest::collection::vec(proptest::collection::vec(0..9_u8, 0..3), 0..8)
@@ -201,7 +202,7 @@ mod tests {
                 .collect();
             let named: Vec<Vec<&str>> = named.iter().map(|one| one.iter().map(String::as_str).collect()).collect();
             let found = group_indexes(&named.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            // The upstreams that can be reached over shared endpoints.
+            // Find the upstreams that can be reached over shared endpoints.
             for (index, service) in found.iter().enumerate() {
                 let mut reached = vec![index];
                 let mut at = 0;

@@ -16,8 +16,8 @@ use crate::{
     path::{CanonicalPath, LiteralPathSuffix},
 };
 
-/// The most dots in the last segment of a path at which a suffix is looked for. Each of them costs a search for a route, and
-/// with more the path counts as one of a protected route.
+/// The most dots in the last segment of a path at which a suffix is looked for, because each dot costs a route lookup.
+/// A path with more dots counts as one of a protected route.
 const MOST_DOTS: usize = 32;
 
 /// The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
@@ -41,8 +41,9 @@ impl CommonServingPlan {
         &self.upstreams[id.0]
     }
 
-    /// How some services read a request to `upstream` as one of a protected route of the same service, other than the route that
-    /// was found here. `None` where none does. The request would run without the lock and the `allow` of that route, or under others.
+    /// The way in which some services read a request to `upstream` as one of a protected route other than the route
+    /// that was found; `None` if no service does. Such a request would run without the lock and the `allow` of the
+    /// protected route, or under those of another route.
     pub fn find_second_reading(
         &self,
         method: &str,
@@ -57,12 +58,13 @@ impl CommonServingPlan {
         self.find_restricted_reading(method, path, values, found.map(|found| found.route), upstream)
     }
 
-    /// How some services read a request as one of a route with another `allow`: without regard to case, with or without a slash
-    /// at the end, or by the handler of `GET` (RFC 9110, 9.3.2), also together and with a suffix.
+    /// The way in which some services read a request as one of a route with another `allow`: by ignoring case or a
+    /// trailing slash, or by handling `HEAD` like `GET` (RFC 9110, section 9.3.2), also in combination and with a
+    /// suffix.
     ///
-    /// Not for fences: who reads by `HEAD` changes nothing, and of the spellings `check` warns.
+    /// Fences are not considered: a `HEAD` changes nothing, and `fencegate check` warns of the spellings.
     ///
-    /// A route that writes out what the other one does means what it says, as does one that names `HEAD`.
+    /// A route that writes out the segments of the other one, or that names `HEAD`, is taken for intended.
     fn find_restricted_reading(
         &self,
         method: &str,
@@ -94,7 +96,7 @@ impl CommonServingPlan {
                 Err(FindRouteError::BodyNeeded(candidates)) => {
                     candidates.iter().any(|id| is_other_restricted(self.routes.get(*id)))
                 }
-                // Which route it would be is not clear, and it may be the restricted one.
+                // It is not clear which route the other reading has, and it may be the restricted one.
                 Err(FindRouteError::Unclear(_)) => true,
             }
         };
@@ -108,7 +110,7 @@ impl CommonServingPlan {
             |segments: &[&str]| methods.iter().any(|method| is_read_as_restricted(segments, method));
         let slashed: Vec<&str> = segments.iter().copied().chain([""]).collect();
         let bare = segments.strip_suffix(&[""]).filter(|bare| !bare.is_empty());
-        // `/` has none without its slash, and no path has two.
+        // The path `/` cannot lose its slash, and no path has two slashes at its end.
         let other_end = bare.or((segments.last() != Some(&"")).then_some(&slashed[..]));
         for segments in [Some(&segments[..]), other_end].into_iter().flatten() {
             if is_read(segments) {
@@ -135,12 +137,14 @@ impl CommonServingPlan {
         None
     }
 
-    /// True for a request to `upstream` whose path some services read as one of a protected route of the same service, other than the
-    /// route that was found here: Rails and Spring before 5.3 take a suffix such as `.json` off the last segment, and others take
-    /// dots off the end of any segment. The request would run without the lock and the `allow` of that route, or under others.
+    /// Whether some services read the path of a request to `upstream` as one of a protected route other than the route
+    /// that was found. Rails and Spring before 5.3 remove a suffix such as `.json` from the last segment, and others
+    /// remove dots from the end of any segment. The request would run without the lock and the `allow` of the protected
+    /// route, or under those of another route.
     ///
-    /// The route that was found takes a suffix of its own requests: its key says what the suffix means. A route that writes
-    /// the suffix out means what it says, unless its variable then has the text of a segment that the other route writes out.
+    /// A suffix that leads back to the found route is allowed, because the key of that route defines its meaning. A
+    /// route that writes the suffix out is taken for intended, unless its variable could have the text of a segment
+    /// that the other route writes out.
     fn is_protected_path_with_suffix(
         &self,
         method: &str,
@@ -172,7 +176,7 @@ impl CommonServingPlan {
                     let mut routes = candidates.iter().map(|id| self.routes.get(*id));
                     routes.any(|route| protects_elsewhere(route) && counts(route))
                 }
-                // Which route it would be is not clear, and it may be the protected one.
+                // It is not clear which route the other reading has, and it may be the protected one.
                 Err(FindRouteError::Unclear(_)) => true,
             }
         };
@@ -191,7 +195,7 @@ impl CommonServingPlan {
                 || other.path.written_suffix() == LiteralPathSuffix::Whole
         };
         let last = without_dots.rfind('/').unwrap_or_default();
-        // Rails takes the last dot for the beginning of the suffix, and Spring any of them.
+        // For Rails the suffix begins at the last dot, and for Spring at any dot.
         let mut dots = without_dots[last..].match_indices('.').map(|(dot, _)| last + dot);
         if dots.clone().count() > MOST_DOTS {
             return self.routes.routes().iter().any(protects_elsewhere);
@@ -202,7 +206,8 @@ impl CommonServingPlan {
     /// Reads a key that a job or a client of leases wants to lock.
     ///
     /// # Errors
-    /// It is no key, or no request has a key in this spelling; then the error has the right spelling.
+    /// Returns an error if the text is no key, or if no request has a key in this spelling; the error then has the
+    /// right spelling.
     pub fn parse_key(&self, text: &str) -> Result<ResourceKey, ParseKeyError> {
         let key = ResourceKey::parse_user_input(text)?;
         let fences = self.routes.routes().iter().filter_map(|route| route.fence.as_ref());
@@ -211,8 +216,9 @@ impl CommonServingPlan {
     }
 }
 
-/// The text in lower case, with the four letters beyond ASCII that some comparison without regard to case takes for one in ASCII:
-/// Python takes `\u{17f}` for `s` and `\u{212a}` for `k`, Java `\u{131}` and `\u{130}` for `i`. Templates are in ASCII.
+/// The text in lower case, with the four letters beyond ASCII replaced that some case-insensitive comparisons take for
+/// ASCII letters: Python takes `\u{17f}` for `s` and `\u{212a}` for `k`, and Java takes `\u{131}` and `\u{130}` for
+/// `i`. Templates are in ASCII.
 fn fold_to_ascii(segment: &str) -> String {
     let fold = |char: char| match char {
         '\u{17f}' => 's',
@@ -223,18 +229,19 @@ fn fold_to_ascii(segment: &str) -> String {
     segment.chars().map(fold).collect()
 }
 
-/// Another reading of a request, by which it belongs to a protected route of its service.
+/// The reading by which a request belongs to a protected route of its service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecondReading {
-    /// Without a suffix of its path, or without dots at the end of a segment.
+    /// The request belongs to the protected route without a suffix of its path, or without dots at the end of a
+    /// segment.
     Suffix,
-    /// In another case, or with or without a slash at the end.
+    /// The request belongs to the protected route in another case, or with or without a trailing slash.
     Spelling,
-    /// By the method `GET` in the place of `HEAD`.
+    /// The request belongs to the protected route if `HEAD` is handled like `GET`.
     Get,
 }
 
-/// What happens to a request that matches no route.
+/// The treatment of a request that matches no route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmatchedPolicy {
     Reject,

@@ -1,11 +1,11 @@
-//! How the values of a plan are shown to people and programs: a duration as a policy writes it, a file as its
-//! presence. A plan has only the paths of secrets, and not even these are shown.
+//! The forms in which values of a plan are shown to people and programs: a duration as a policy writes it;
+//! for a file only whether there is one. A plan contains the paths of secrets, and not even these are shown.
 
 use std::{fmt::Display, time::Duration};
 
 use serde::{Serialize, Serializer};
 
-/// The duration as a policy writes it.
+/// A duration as a policy writes it.
 pub fn format_duration(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
@@ -18,12 +18,12 @@ pub(crate) fn texts<T: Display, S: Serializer>(values: &[T], serializer: S) -> R
     serializer.collect_seq(values.iter().map(ToString::to_string))
 }
 
-/// How many there are.
+/// Serializes the number of values.
 pub(crate) fn count<T, S: Serializer>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     values.len().serialize(serializer)
 }
 
-/// Whether it is there.
+/// Serializes whether there is a value.
 pub(crate) fn presence<T, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bool(value.is_some())
 }

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// The key that a gateway signs its tickets with.
+/// The key with which a gateway signs its tickets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TicketSigningKey {
     /// An Ed25519 private key, as `fencegate keys new` writes it.
     Ed25519(PathBuf),
-    /// The file of a secret that the guards have as well.
+    /// The file with a secret that the guards have as well.
     Secret(PathBuf),
 }
 
@@ -18,6 +18,6 @@ pub enum TicketVerificationKeys {
     PublicKeys(PathBuf),
     /// The `http://` address of a JWKS, such as the one on a gateway's admin listener.
     Jwks(String),
-    /// The file of a secret that the gateways have as well.
+    /// The file with a secret that the gateways have as well.
     Secret(PathBuf),
 }

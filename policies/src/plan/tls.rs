@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// How a server authenticates itself, and how we authenticate ourselves.
+/// The TLS settings of a client: how the server authenticates itself, and how we do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientTls {
-    /// The CAs of the server. Default: those that the system trusts.
+    /// The CAs for the server's certificate. Default: those that the system trusts.
     pub ca_file: Option<PathBuf>,
     /// The name that the certificate must have. Default: the host of the address.
     pub server_name: Option<String>,
@@ -15,7 +15,7 @@ pub struct ClientTls {
     pub client: Option<ClientCertificateFiles>,
 }
 
-/// Two files in PEM.
+/// A client certificate, in two PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificateFiles {
     /// The certificate with its chain.

@@ -21,47 +21,49 @@ pub struct UpstreamId(pub usize);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub name: Arc<str>,
-    /// `host:port` or `unix:/path` each, at least one.
+    /// The endpoints, each `host:port` or `unix:/path`; at least one.
     pub endpoints: Vec<Arc<str>>,
-    /// How TLS is spoken with all of them; `None` for plain text.
+    /// The TLS settings for all endpoints; `None` for plain text.
     pub tls: Option<ClientTls>,
     pub protocol: UpstreamProtocol,
     pub fencing: FencingLevel,
-    /// No hop between here and the guard, or the filter, sends a request twice, so a request that it refuses has
-    /// reached no service. Default false.
+    /// True if no proxy between here and the guard or filter repeats a request, so that a request which the guard or
+    /// filter refuses has reached no service. Default false.
     pub direct: bool,
-    /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`NotAfterEnforcement::Ignored`].
+    /// The treatment of a dispatch that comes after its `Fencing-Not-After`. Default [`NotAfterEnforcement::Ignored`].
     pub expiry: NotAfterEnforcement,
     pub fields: TokenHeaderNames,
-    /// The fields in which it learns of the client.
+    /// The header fields with verified identities of the client.
     pub identity_fields: IdentityHeaderNames,
-    /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
+    /// The lower-case name of the header field with the value of `Idempotency-Key` for the upstream; `None` if the
+    /// field keeps its name.
     pub operation_field: Option<Arc<str>>,
-    /// The statuses of an answer to a fenced request that do not prove that its execution is over. Default 502 and
-    /// 504. Without a meaning at [`FencingLevel::Guard`]: the guard reports how an execution ended.
+    /// The statuses of a response to a fenced request that do not prove that its execution is over. Default 502 and
+    /// 504. Not used with [`FencingLevel::Guard`], because the guard reports the end of an execution.
     pub unfinished: InconclusiveStatuses,
-    /// Default 3 s.
+    /// The time limit for a connection. Default 3 s.
     pub connect_timeout: Duration,
-    /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`FencingLevel::Guard`], 9 s with
-    /// [`FencingLevel::None`]. With [`FencingLevel::Delay`] 15 s, or the delay if that is shorter.
+    /// The time limit from the first byte sent to the head of the response. Default 15 s; 45 s with
+    /// [`FencingLevel::Guard`], 9 s with [`FencingLevel::None`]. With [`FencingLevel::Delay`] 15 s, or the delay if
+    /// that is shorter.
     pub response_timeout: Duration,
-    /// The kernel drops the connection of a fenced request when a byte stays unacknowledged for longer
-    /// (`TCP_USER_TIMEOUT`), also while this process is stopped. Behind a gateway it is the response timeout: for so
-    /// long every level waits for sent requests, since a delay is never shorter. Behind a guard it is `send_within`,
-    /// if that is shorter.
+    /// The kernel closes the connection of a fenced request if a byte stays unacknowledged for longer than this
+    /// (`TCP_USER_TIMEOUT`), even while this process is suspended. For a gateway it is the response timeout, because
+    /// every fencing level waits at least that long for sent requests. For a guard it is `send_within` if that is
+    /// shorter.
     pub deliver_within: Duration,
-    /// Between two pieces of a response body. Default 30 s.
+    /// The time limit between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,
-    /// The time in which a client must read an answer while its key is held. Default 2 min.
+    /// The time limit for a client to read a response while its key is held. Default 2 min.
     pub response_body_total: Duration,
-    /// The most fields of an answer over HTTP/1.1; an answer with more fields is refused. Default 100.
+    /// The most header fields of a response over HTTP/1.1; a response with more is refused. Default 100.
     pub response_fields: usize,
-    /// A pooled connection is not used again after this long. Default 30 s.
+    /// The time after which an idle pooled connection is not used again. Default 30 s.
     pub idle: Duration,
-    /// A tunnel ends after this long without a byte. Default 10 min.
+    /// The time without a byte after which a tunnel ends. Default 10 min.
     pub tunnel_idle: Duration,
     pub sharing: LoadBalancingSettings,
-    /// Some route fences requests to this upstream.
+    /// True if some route fences requests to this upstream.
     pub has_fenced_routes: bool,
     pub service: UpstreamService,
 }
@@ -69,31 +71,31 @@ pub struct Upstream {
 /// The component that compares tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FencingLevel {
-    /// None: the token is stamped all the same.
+    /// No component compares tokens. The token is stamped nevertheless.
     None,
-    /// None. After a holder that ended without releasing the lock, the next holder waits for this long. By then every
-    /// request of the former holder is over.
+    /// No component compares tokens. After a holder that ended without releasing the lock, the next holder waits for
+    /// this time, in which every request of the former holder ends.
     Delay(Duration),
-    /// A guard beside the upstream, for a service without support for tokens.
+    /// A guard beside the upstream compares tokens, for a service that cannot.
     Guard,
-    /// The upstream, in the transaction of the effect.
+    /// The upstream compares tokens, in the transaction of the effect.
     Upstream,
 }
 
-/// How the upstream treats a dispatch that comes after the moment until which it may be started.
+/// The treatment of a dispatch that reaches the upstream after its `Fencing-Not-After`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NotAfterEnforcement {
-    /// It may be started at any time.
+    /// The dispatch may be started at any time.
     #[default]
     Ignored,
-    /// The last component before the service, or the service itself, refuses it. Waits then count from that moment,
-    /// where it is later than the last byte.
+    /// The last component before the service, or the service itself, refuses the dispatch. If `Fencing-Not-After` is
+    /// later than the last byte, waits for the execution count from it.
     Enforced,
 }
 
 words! { NotAfterEnforcement { Ignored = "ignored", Enforced = "enforced" } }
 
-/// The protocol of an upstream.
+/// The HTTP version for an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpstreamProtocol {
     #[default]
@@ -120,7 +122,7 @@ impl Upstream {
 }
 
 impl FencingLevel {
-    /// True if tokens are compared and stale requests refused.
+    /// Whether tokens are compared and stale requests refused.
     pub fn compares_tokens(self) -> bool {
         match self {
             FencingLevel::None | FencingLevel::Delay(_) => false,
@@ -128,7 +130,7 @@ impl FencingLevel {
         }
     }
 
-    /// How long the next holder waits after a holder that ended without releasing the lock; `None` if it does not
+    /// The time that the next holder waits after a holder that ended without releasing the lock; `None` if it does not
     /// wait.
     pub fn handover_delay(self) -> Option<Duration> {
         match self {
@@ -137,7 +139,7 @@ impl FencingLevel {
         }
     }
 
-    /// The words of a policy. `delay` gets its length from the field of this name.
+    /// The words of a policy. The length of `delay` is in the field of the same name.
     pub(crate) const WORDS: [(&str, Self); 4] = [
         ("none", Self::None),
         ("delay", Self::Delay(Duration::ZERO)),
@@ -201,7 +203,7 @@ pub struct EffectiveUpstream {
 
 impl EffectiveUpstream {
     pub fn new(upstream: &Upstream) -> Self {
-        // Without `..`: a field that is added does not compile until it is shown.
+        // The pattern has no `..`, so that a new field does not compile until it is shown.
         let Upstream {
             name,
             endpoints,
@@ -223,7 +225,7 @@ impl EffectiveUpstream {
             idle,
             tunnel_idle,
             sharing,
-            // What follows from the routes is shown with them.
+            // These fields follow from the routes, and are shown with them.
             has_fenced_routes: _,
             service: _,
         } = upstream;

@@ -1,13 +1,14 @@
-//! How three servers read a request path, as plain functions: which two spellings are one resource to each of them.
+//! Models of three servers: how each of them reads a request path, as plain functions. They show which spellings are
+//! the same resource to a server.
 
-/// The resource that a server takes a path for; `None` where it refuses.
+/// A function that returns the resource of a path; `None` if the server refuses the path.
 pub(crate) type ResourceReader = fn(&str) -> Option<Vec<String>>;
 
 pub(crate) const SERVERS: [(&str, ResourceReader); 3] =
     [("nginx", read_like_nginx), ("express", read_like_express), ("spring", read_like_spring)];
 
-/// `ngx_http_parse_complex_uri` with `merge_slashes on`: escapes are decoded once and before anything else, so `%2F`
-/// is a slash and `%2e%2e` goes up; a path that would go above the root is 400.
+/// Models `ngx_http_parse_complex_uri` with `merge_slashes on`: escapes are decoded once and first, so `%2F` is a
+/// slash and `%2e%2e` leads up. A path above the root gets 400.
 fn read_like_nginx(target: &str) -> Option<Vec<String>> {
     let bytes = decode_escapes(text_before(target, "?#"), true)?;
     let text = latin1_text(&bytes);
@@ -21,18 +22,18 @@ fn read_like_nginx(target: &str) -> Option<Vec<String>> {
             name => segments.push(name.to_owned()),
         }
     }
-    // `/a/` and `/a` are two locations.
+    // For nginx `/a/` and `/a` are different locations, so the trailing slash is kept.
     segments.extend(directory.then(String::new));
     Some(segments)
 }
 
-/// `new URL(req.url, base).pathname` (WHATWG URL), then an express route: segments are decoded with
-/// `decodeURIComponent`, the last slash and the case of literals do not count.
+/// Models `new URL(req.url, base).pathname` (WHATWG URL) and an express route: segments are decoded with
+/// `decodeURIComponent`, and a trailing slash and the case of literals are ignored.
 fn read_like_express(target: &str) -> Option<Vec<String>> {
     let cleaned: String = target.trim_matches(|c: char| c <= ' ').replace(['\t', '\n', '\r'], "");
     let path = text_before(&cleaned, "?#").replace('\\', "/");
     let path = match path.strip_prefix("//") {
-        // What follows two slashes is a host.
+        // The text after two slashes is a host.
         Some(host) => host
             .trim_start_matches('/')
             .split_once('/')
@@ -58,14 +59,15 @@ fn read_like_express(target: &str) -> Option<Vec<String>> {
     }
     let decode = |segment: &&str| String::from_utf8(decode_escapes(segment, false)?).ok();
     let mut segments = segments.iter().map(decode).collect::<Option<Vec<_>>>()?;
-    // Literals of the routes in the test.
+    // Every second segment is a literal of a route in the test, so its case is ignored.
     for literal in segments.iter_mut().step_by(2) {
         literal.make_ascii_lowercase();
     }
     Some(segments)
 }
 
-/// `StrictHttpFirewall` as it comes, Tomcat's decoding, then `AntPathMatcher` with a last slash that does not count.
+/// Models `StrictHttpFirewall` with its defaults, Tomcat's decoding, and `AntPathMatcher` without regard to a
+/// trailing slash.
 fn read_like_spring(target: &str) -> Option<Vec<String>> {
     let path = text_before(target, "?#");
     let lower = path.to_ascii_lowercase();
@@ -75,7 +77,7 @@ fn read_like_spring(target: &str) -> Option<Vec<String>> {
     if !printable || !normal || forbidden.iter().any(|part| lower.contains(part)) {
         return None;
     }
-    // Bytes that are not UTF-8 become one and the same character.
+    // Bytes that are not UTF-8 all become the same character.
     let text = String::from_utf8_lossy(&decode_escapes(path, false)?).into_owned();
     let path = text.strip_prefix('/')?;
     Some(path.strip_suffix('/').unwrap_or(path).split('/').map(str::to_owned).collect())
@@ -85,7 +87,7 @@ fn text_before<'t>(text: &'t str, ends: &str) -> &'t str {
     text.split(|c| ends.contains(c)).next().unwrap_or_default()
 }
 
-/// Every escape decoded once; `None` for a broken one, and for a zero byte where `no_zero`.
+/// Decodes every escape once; `None` for a malformed one. `no_zero`: also `None` for a zero byte.
 fn decode_escapes(text: &str, no_zero: bool) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -106,7 +108,7 @@ fn decode_escapes(text: &str, no_zero: bool) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes as characters, one by one: nginx does not decode encodings.
+/// Takes each byte for one character, because nginx does not decode character sets.
 fn latin1_text(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }

@@ -43,7 +43,7 @@ impl Client {
     /// trusted.
     ///
     /// # Errors
-    /// The URL does not have this form, or the token cannot be sent in a header field.
+    /// Returns an error if the URL does not have this form, or the token cannot be sent in a header field.
     pub fn new(url: &str, token: &str) -> Result<Self, ClientConfigError> {
         Self::with_gateways(&[GatewayUrl::parse(url)?], Some(token.as_bytes()), None)
     }
@@ -52,7 +52,7 @@ impl Client {
     /// one.
     ///
     /// # Errors
-    /// The same as for [`Client::new`].
+    /// Returns an error if the URL does not have this form, or the token cannot be sent in a header field.
     pub fn over_tls(
         url: &str,
         token: Option<&str>,
@@ -65,11 +65,12 @@ impl Client {
         Self::with_gateways(&[url], token.map(str::as_bytes), Some(tls))
     }
 
-    /// The gateways of one installation. If one does not answer, or has no result, the next one is asked. `tls`: for
-    /// the gateways with `https`.
+    /// A client of all gateways of one installation. If one gateway does not answer, or has no result, the request goes
+    /// to the next one. `tls`: used for the gateways whose URL begins with `https`.
     ///
     /// # Errors
-    /// There is none, one with `https` is there without `tls`, or the token cannot be sent in a header field.
+    /// Returns an error if `gateways` is empty, if a URL begins with `https` and `tls` is `None`, or if the token
+    /// cannot be sent in a header field.
     pub fn with_gateways(
         gateways: &[GatewayUrl],
         token: Option<&[u8]>,
@@ -98,8 +99,8 @@ impl Client {
         LeaseRequest { client: self.clone(), asked, options: LeaseOptions::default() }
     }
 
-    /// Returns when no request for a lease is open and no lease is held: what was dropped is given back, or could not
-    /// be.
+    /// Waits until no request for a lease is open and no lease is held: each dropped lease has been released, or its
+    /// release has failed.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -110,55 +111,55 @@ impl Client {
 }
 
 impl LeaseRequest {
-    /// Adds another key, up to 64. All keys are held, or none.
+    /// Adds another key, up to 64. The lease holds all of its keys or none.
     pub fn and(mut self, key: impl Into<String>) -> Self {
         self.asked.keys.push(key.into());
         self
     }
 
-    /// Requests a shared lease, beside other readers.
+    /// Requests a shared lease. Several shared leases may hold a key at once.
     pub fn shared(mut self) -> Self {
         self.asked.mode = "shared";
         self
     }
 
-    /// Requests one of `permits`, 2 to 1000: as many leases may hold the key at once. All requests for the key have to
-    /// name the same number. Only for a single key, and not together with [`shared`](Self::shared).
+    /// Requests one of the `permits` of the key, 2 to 1000: that many leases may hold the key at once. All requests for
+    /// the key have to name the same number. Only for a single key, and not together with [`shared`](Self::shared).
     pub fn permits(mut self, permits: u16) -> Self {
         self.asked.permits = Some(permits);
         self
     }
 
-    /// How long the lease lives without a renewal. If this process dies, other clients wait this long for the lock.
-    /// The lease is renewed far more often.
+    /// The time for which the lease lives without a renewal. If this process dies, other clients wait this long for the
+    /// lock. The client renews the lease far more often.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.asked.ttl_ms = Some(millis(ttl));
         self
     }
 
-    /// How long to wait for another holder. The policy has a bound, `max_wait`.
+    /// The longest time to wait while another client holds the key. The policy limits it by `max_wait`.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.asked.wait_ms = Some(millis(wait));
         self
     }
 
-    /// Waits in the queue with a lease that is renewed meanwhile: also longer than `max_wait` of the policy, and while
-    /// connections end and other gateways are asked. `None`: without an end.
+    /// Waits in the queue with a lease that is renewed meanwhile. Such a wait may be longer than `max_wait` of the
+    /// policy, and survives the end of a connection and a change of the gateway. `None`: waits without a limit.
     pub fn queued(mut self, longest: Option<Duration>) -> Self {
         self.options.queue = Some(longest);
         self
     }
 
-    /// Follows the lease over a second connection: its end and its revocation are known at once, and not with the next
-    /// renewal.
+    /// Follows the lease over a second connection, so that its end and its revocation are known at once and not only
+    /// with the next renewal.
     pub fn watched(mut self) -> Self {
         self.options.watched = true;
         self
     }
 
-    /// Renews the lease until it is released, also when it is lost because no answer came in time. It is not held again.
-    /// But for as long as its work may not have stopped, no other client gets the lock from a gateway that answers
-    /// again.
+    /// Renews the lease until it is released, even after it was lost because no answer came in time. A lost lease is
+    /// never held again; but as long as the lease is renewed, the gateway gives the lock to no other client, because
+    /// the work under the lease may still be running.
     pub fn kept_until_released(mut self) -> Self {
         self.options.kept_until_released = true;
         self
@@ -189,7 +190,8 @@ impl IntoFuture for LeaseRequest {
             let Self { client: Client { gateways, clock, open }, asked, options } = self;
             let open = OpenLease::new(&open);
             let (told, answered) = oneshot::channel();
-            // A task of its own, which gives the lease back if it is granted while the caller drops the future.
+            // A task of its own sends the request. If the lease is granted while the caller drops the future, the task
+            // releases the lease.
             let pending = PendingLeaseRequest { gateways, clock, asked, options };
             drop(tokio::spawn(renewal::lease(pending, told, open)));
             let ended = |_| AcquireError::Unanswered("the runtime has ended".into());
@@ -198,7 +200,7 @@ impl IntoFuture for LeaseRequest {
     }
 }
 
-/// Milliseconds, rounded down, so that no time gets longer.
+/// Whole milliseconds, rounded down, so that no time limit gets longer.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

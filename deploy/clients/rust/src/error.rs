@@ -1,19 +1,19 @@
-//! Why there is no lease. None of these errors means that a service was sent anything.
+//! The errors of requesting and releasing a lease. None of them means that a request was sent to a service.
 
 use std::time::Duration;
 
 use crate::{gateway_connection::Unanswered, lease_state::LeaseLostError};
 
-/// Why [`Client::lease`](crate::Client::lease) gives none. Nothing was dispatched to any service.
+/// The error of [`Client::lease`](crate::Client::lease). No request was dispatched to any service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Another holder has a key. Try again later, or with a longer wait.
     #[error("another one holds a key of {keys:?}, and the wait is over; nothing was dispatched")]
     Locked { keys: Vec<String> },
-    /// The gateway has refused. `reason`: one of the reasons in its list; `detail`: a sentence for people. With the reason
-    /// `in-progress` an earlier request of the same name still waited when the time for this one was over; a lease that it
-    /// may be granted ends after its ttl.
+    /// The gateway has refused the request. `reason`: one of the reasons in `deploy/docs/PROBLEMS.md`; `detail`: a
+    /// sentence for people. With the reason `in-progress` an earlier request of the same name still waited when the
+    /// time for this one was over; a lease that it may be granted ends after its ttl.
     #[error("the gateway refuses a lease with {status} `{reason}`: {detail}; nothing was dispatched")]
     Refused { status: u16, reason: String, detail: String, retry_after: Option<Duration> },
     /// There was no answer, but the gateway may have granted a lease. Such a lease holds its keys until it ends after
@@ -30,7 +30,8 @@ pub enum AcquireError {
     TooLate(#[source] LeaseLostError),
 }
 
-/// Why it is not known whether a lease was released. It ends by itself after its ttl. Its holder has stopped already.
+/// The release of a lease was not confirmed. If the lease was not released, it ends by itself after its ttl. Its holder
+/// has stopped already.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
@@ -38,7 +39,7 @@ pub enum ReleaseError {
     Unanswered(#[source] Unanswered),
     #[error("the gateway does not take the lease back: {status} `{reason}`; it ends by itself after its ttl")]
     Refused { status: u16, reason: String },
-    /// The runtime that looked after the lease has ended.
+    /// The tokio runtime whose task renews the lease has ended.
     #[error("nobody was left to give the lease back; it ends by itself after its ttl")]
     Abandoned,
 }

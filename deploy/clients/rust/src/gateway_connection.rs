@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::lease_json::{FENCING_LEASE, IN_PROGRESS, ProblemDetails};
 
-/// Why no client can be made for a gateway.
+/// The settings for a gateway are not usable, so no client can be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientConfigError {
@@ -45,7 +45,7 @@ pub enum ClientConfigError {
     NoGateway,
 }
 
-/// There was no readable answer. The question may have taken effect.
+/// There was no readable answer. The request may have taken effect.
 pub(crate) type Unanswered = Box<dyn Error + Send + Sync>;
 
 /// The URL of a gateway: `http://host:port` or `https://host:port`, without a path.
@@ -55,11 +55,12 @@ pub struct GatewayUrl {
     is_tls: bool,
 }
 
-/// The gateways of one installation, and the client's credentials. Any of them answers every question about a lease.
+/// The gateways of one installation, and the client's credentials. Every gateway answers every request about a lease.
 pub(crate) struct GatewaySet {
     gateways: Vec<GatewayEndpoint>,
     bearer: Option<HeaderValue>,
-    /// The gateway that has answered last, by its place. New connections begin with it.
+    /// The index of the gateway at which new connections begin. A request without a result moves it to the next
+    /// gateway.
     preferred: AtomicUsize,
 }
 
@@ -78,16 +79,16 @@ struct GatewayError {
     source: Unanswered,
 }
 
-/// One question.
+/// One request about a lease.
 pub(crate) struct GatewayRequest<'q> {
     pub(crate) method: Method,
-    /// The path below the prefix of leases.
+    /// The path below `/.fencegate/v1/leases`.
     pub(crate) path: String,
     pub(crate) lease: Option<&'q HeaderValue>,
-    /// The name of the question (`Idempotency-Key`), under which it takes effect once. If no answer comes over a connection,
-    /// it is asked once more at the same gateway, the only one that knows the name.
+    /// The name of the request (`Idempotency-Key`), under which it takes effect once. If a connection ends without an
+    /// answer, the request is sent once more to the same gateway, the only one that knows the name.
     pub(crate) name: Option<&'q HeaderValue>,
-    /// The lease is made at once, and waits in the queue for as long as it is renewed.
+    /// Asks the gateway to make the lease at once. The lease then waits in the queue for as long as it is renewed.
     pub(crate) in_queue: bool,
     pub(crate) body: Bytes,
 }
@@ -98,8 +99,8 @@ pub(crate) struct GatewayResponse {
     pub(crate) body: Bytes,
 }
 
-/// A connection for requests, one after another. If it is dropped, it is closed, and the gateway gives up a wait that
-/// was requested on it. After a request without a result the next one goes to the next gateway.
+/// A connection that carries one request after another. If it is dropped, it is closed, and the gateway ends a wait
+/// that was requested on it. After a request without a result the next request goes to the next gateway.
 pub(crate) struct GatewayConnection {
     gateways: Arc<GatewaySet>,
     current: usize,
@@ -108,7 +109,7 @@ pub(crate) struct GatewayConnection {
 
 struct OpenConnection {
     questions: SendRequest<Full<Bytes>>,
-    /// The task that reads and writes.
+    /// The task that reads from and writes to the connection. It is aborted on drop.
     _driver: JoinSet<()>,
 }
 
@@ -117,12 +118,14 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> IoStream for S {}
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const PREFIX: &str = "/.fencegate/v1/leases";
-/// The longest answer. Documents about leases are far shorter.
+/// The longest response body in bytes that is read. Documents about leases are far shorter.
 const LONGEST: usize = 1 << 20;
 
 impl GatewayUrl {
+    /// Reads `http://host:port` or `https://host:port`.
+    ///
     /// # Errors
-    /// The text does not have this form.
+    /// Returns an error if the text does not have this form.
     pub fn parse(url: &str) -> Result<Self, ClientConfigError> {
         let bad = || ClientConfigError::Url(url.to_owned());
         let parts = url.parse::<Uri>().map_err(|_| bad())?.into_parts();
@@ -137,14 +140,14 @@ impl GatewayUrl {
         Ok(Self { authority, is_tls: scheme == Scheme::HTTPS })
     }
 
-    /// Whether it begins with `https`.
+    /// Whether the URL begins with `https`.
     pub fn is_tls(&self) -> bool {
         self.is_tls
     }
 }
 
 impl GatewaySet {
-    /// `tls`: for the gateways with `https`.
+    /// `tls`: used for the gateways whose URL begins with `https`.
     pub(crate) fn new(
         gateways: &[GatewayUrl],
         token: Option<&[u8]>,
@@ -185,7 +188,7 @@ impl GatewayEndpoint {
     async fn open(&self) -> Result<OpenConnection, Unanswered> {
         let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let plain = TcpStream::connect((bare(&self.authority), port)).await?;
-        // Questions are small, and their answers are awaited, so nothing may be delayed.
+        // Requests are small and their responses are awaited, so Nagle's algorithm must not delay them.
         plain.set_nodelay(true)?;
         let stream: Box<dyn IoStream> = match &self.tls {
             None => Box::new(plain),
@@ -193,7 +196,7 @@ impl GatewayEndpoint {
         };
         let (questions, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut driver = JoinSet::new();
-        // The next question finds out how the connection ended.
+        // The error is dropped: the next request on the connection fails too, and reports it.
         driver.spawn(async move { drop(connection.await) });
         Ok(OpenConnection { questions, _driver: driver })
     }
@@ -210,9 +213,9 @@ impl GatewayConnection {
         Self { gateways, current, open: None }
     }
 
-    /// Sends a request, and waits for the answer until `limit` returns. If the connection has ended meanwhile, the
-    /// request is sent again on a new one. So it has to be one that may take effect twice, or the first one, or one with a
-    /// name.
+    /// Sends a request, and waits for the response until `limit` completes. If an open connection turns out to have
+    /// ended, the request is sent again on a new one. So a request must be one that may take effect twice, or have a
+    /// name, or be the first one.
     ///
     /// # Cancellation
     /// Dropping the future closes the connection; the next request makes a new one. The request may take effect all
@@ -229,7 +232,8 @@ impl GatewayConnection {
         };
         match answer {
             Ok(answer) => {
-                // This gateway has no result, for example because it cannot reach the gateway of the lease.
+                // A retryable response means that this gateway has no result, for example because it cannot reach the
+                // gateway that holds the lease.
                 if answer.is_retryable() {
                     self.move_on();
                 }
@@ -243,7 +247,7 @@ impl GatewayConnection {
         }
     }
 
-    /// Has the next request go to the next gateway.
+    /// Sends the next request to the next gateway.
     fn move_on(&mut self) {
         let many = self.gateways.len();
         if many > 1 {
@@ -255,7 +259,8 @@ impl GatewayConnection {
 
     async fn ask_repeatedly(&mut self, question: &GatewayRequest<'_>) -> Result<GatewayResponse, Unanswered> {
         match self.ask_current(question).await {
-            // It may have taken effect. A lease that was granted without our knowledge would keep us waiting for ourselves.
+            // The request may have taken effect. If it granted a lease that we do not know of, later requests would
+            // wait for our own lease.
             Err(_lost) if question.name.is_some() => self.ask_current(question).await,
             answer => answer,
         }
@@ -281,7 +286,8 @@ impl GatewayConnection {
         let status = answer.status();
         let retry_after = retry_after(&answer);
         let body = Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes();
-        // The connection is kept only after a complete answer. Otherwise the rest would be taken for the next answer.
+        // The connection is kept only after a complete response. Otherwise the rest of this one would be read as the
+        // next response.
         self.open = Some(open);
         Ok(GatewayResponse { status, retry_after, body })
     }
@@ -307,7 +313,7 @@ impl GatewayConnection {
 }
 
 impl GatewayResponse {
-    /// Whether the answer says nothing about the lease: another try, or another gateway, may have a result.
+    /// Whether the response does not decide about the lease, so that another try or another gateway may have a result.
     pub(crate) fn is_retryable(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS || self.status.is_server_error()
     }
@@ -341,7 +347,8 @@ mod tests {
         GatewaySet::new(&[GatewayUrl::parse(url)?], Some(token.as_bytes()), None)
     }
 
-    /// A gateway URL is `http`, a host and a port. Anything else is refused, as is a token with a line break.
+    /// A gateway URL of a client without TLS is `http`, a host and a port. Anything else is refused, as is a token with
+    /// a line break.
     #[test]
     fn url_is_scheme_host_and_port() {
         for good in ["http://localhost", "http://127.0.0.1:8080", "http://[::1]:8080/"] {
@@ -367,7 +374,7 @@ mod tests {
         }
     }
 
-    /// An answer after which another try can succeed is distinguished from a final refusal.
+    /// A response after which another try can succeed is distinguished from a final refusal.
     #[test]
     fn retryable_answer_differs_from_refusal() {
         let answer = |status: u16| GatewayResponse {

@@ -15,14 +15,14 @@ use crate::{
 pub struct Lease {
     pub(crate) word: Arc<SharedLeaseState>,
     pub(crate) told: LeaseIdentity,
-    /// Has the renewing task release the lease: with a sender for the result, or by being dropped.
+    /// Makes the renewing task release the lease: by sending a sender for the result, or by being dropped.
     pub(crate) back: Option<oneshot::Sender<Releasing>>,
 }
 
-/// The receiver of the result.
+/// The sender for the result of a release.
 pub(crate) type Releasing = oneshot::Sender<Result<(), ReleaseError>>;
 
-/// The name of a lease, and its secret.
+/// The public reference of a lease, and its secret id.
 #[derive(Clone)]
 pub(crate) struct LeaseHandle {
     pub(crate) reference: Arc<str>,
@@ -55,8 +55,8 @@ pub struct Token<'lease> {
 }
 
 impl Lease {
-    /// Whether no other client can hold at this moment. A pause after the call makes the result old. So present
-    /// [`Lease::token`] to a service that compares tokens, or stop within [`Lease::remaining`].
+    /// Whether no other client can hold the lock at this moment. After a pause of this process the result may be
+    /// outdated. So present [`Lease::token`] to a service that compares tokens, or stop within [`Lease::remaining`].
     pub fn is_held(&self) -> bool {
         self.word.remaining().is_ok()
     }
@@ -67,20 +67,20 @@ impl Lease {
         self.is_held()
     }
 
-    /// How long from now no other client can hold, by the latest answer of the gateway: a time limit for one piece of
-    /// work.
+    /// The time from now in which no other client can hold the lock, by the latest answer of the gateway. Use it as a
+    /// time limit for one piece of work.
     ///
     /// # Errors
-    /// The lease is lost.
+    /// Returns an error if the lease is lost.
     pub fn remaining(&self) -> Result<Duration, LeaseLostError> {
         self.word.remaining()
     }
 
-    /// The moment until which no other client can hold, by the latest answer of the gateway: the time of CLOCK_BOOTTIME,
-    /// for other processes of this machine. It may move on.
+    /// The moment until which no other client can hold the lock, by the latest answer of the gateway, as a time of
+    /// CLOCK_BOOTTIME, so that other processes of this machine can compare it. Each renewal moves it forward.
     ///
     /// # Errors
-    /// The lease is lost.
+    /// Returns an error if the lease is lost.
     pub fn held_until(&self) -> Result<Duration, LeaseLostError> {
         self.word.remaining()?;
         Ok(self.word.until().since_boot())
@@ -89,7 +89,7 @@ impl Lease {
     /// The token for a service that compares tokens.
     ///
     /// # Errors
-    /// The lease is lost.
+    /// Returns an error if the lease is lost.
     pub fn token(&self) -> Result<Token<'_>, LeaseLostError> {
         let ticket = self.word.ticket();
         self.word.remaining()?;
@@ -97,8 +97,8 @@ impl Lease {
         Ok(Token { token: token.clone(), number: *number, ticket, lease: PhantomData })
     }
 
-    /// Returns when the lease is lost. That is before another client can hold, by the length of the
-    /// [notice](crate::LeaseRequest::notice). A lost lease never holds again. The future may outlive the lease.
+    /// Completes when the lease is lost: by the [notice](crate::LeaseRequest::notice) before another client can hold
+    /// the lock. A lost lease is never held again. The future may outlive the lease.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -107,9 +107,9 @@ impl Lease {
         async move { word.lost().await }
     }
 
-    /// Returns the reason when an operator revokes the lease; `None` if it is lost before. The lease is held until it
-    /// is released. A revocation is seen at the next renewal, after a sixth of the promised time, or at once
-    /// if it is [watched](crate::LeaseRequest::watched).
+    /// Completes when an operator revokes the lease, with the reason; with `None` if the lease is lost before. The
+    /// lease is held until it is released. A revocation is seen at the next renewal, after a sixth of the promised
+    /// time, or at once if the lease is [watched](crate::LeaseRequest::watched).
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -126,21 +126,21 @@ impl Lease {
     /// Runs `work` while the lease is held. If the lease is lost, the work is dropped at its next await.
     ///
     /// # Errors
-    /// The lease was lost before the work was done.
+    /// Returns an error if the lease was lost before the work was done.
     ///
     /// # Cancellation
-    /// The work is dropped; the lease goes on.
+    /// Dropping the future drops the work; the lease goes on.
     pub async fn during<W: Future>(&self, work: W) -> Result<W::Output, LeaseLostError> {
         tokio::select! {
-            // The loss is checked first: work that is done too late does not count.
+            // The loss is checked first: work that ends after the loss of the lease must not be reported as done.
             biased;
             lost = self.word.lost() => Err(lost),
             done = work => Ok(done),
         }
     }
 
-    /// The permit of the lease, counted from 0; `None` for a key with one holder at a time. To guards and services the
-    /// key is `KEY#PERMIT`.
+    /// The number of the permit that the lease holds, counted from 0; `None` for a key with one holder at a time.
+    /// Guards and services see the key as `KEY#PERMIT`.
     pub fn permit(&self) -> Option<u16> {
         self.told.permit
     }
@@ -150,8 +150,8 @@ impl Lease {
         &self.told.handle.reference
     }
 
-    /// The value of the field [`FENCING_LEASE`](crate::FENCING_LEASE) for requests under the lease. The gateway checks
-    /// by itself whether the lease holds. The value is a secret, and marked as sensitive.
+    /// The value of the field [`FENCING_LEASE`](crate::FENCING_LEASE) for requests under the lease. The gateway itself
+    /// checks whether the lease is held. The value is a secret, and marked as sensitive.
     pub fn header_value(&self) -> HeaderValue {
         self.told.handle.id.clone()
     }
@@ -162,10 +162,10 @@ impl Lease {
         self.header_value()
     }
 
-    /// Releases the lease. It is not held any more from here on.
+    /// Releases the lease. The lease counts as not held from this call on.
     ///
     /// # Errors
-    /// The gateway did not confirm it. Then the lease ends by itself after its ttl.
+    /// Returns an error if the gateway did not confirm the release. Then the lease ends by itself after its ttl.
     ///
     /// # Cancellation
     /// If the future is dropped, the lease is released all the same.
@@ -180,12 +180,13 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Marked as ended first, so that tasks that wait for the loss are woken before another client can hold.
+        // The lease is marked as ended before the release is sent, so that tasks that wait for its loss are woken
+        // before another client can hold the lock.
         self.word.ends(LeaseLostError::Released);
     }
 }
 
-/// Leaves the secret out.
+/// The secret of the lease is left out.
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let remaining = self.word.remaining();
@@ -197,7 +198,7 @@ impl fmt::Debug for Lease {
 }
 
 impl Token<'_> {
-    /// The text for `Fencing-Token`. The greater token is the newer one.
+    /// The text for `Fencing-Token`. Of two tokens, the greater one by bytes is the newer one.
     pub fn as_str(&self) -> &str {
         &self.token
     }

@@ -1,8 +1,8 @@
-//! The clock that a lease is measured with: CLOCK_BOOTTIME, which goes on while the machine sleeps.
+//! The clock by which a lease is measured: CLOCK_BOOTTIME, which counts the time in which the machine sleeps.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-/// An instant of the clock, since boot.
+/// A moment as the time since the boot of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BootInstant(Duration);
 
@@ -15,17 +15,17 @@ impl BootInstant {
         self.0
     }
 
-    /// The time until `later`; zero if that has passed.
+    /// The time until `later`; zero if `later` has passed.
     pub(crate) fn until(self, later: Self) -> Duration {
         later.0.saturating_sub(self.0)
     }
 }
 
-/// The source of the time; tests bring their own.
+/// The source of the time. Tests use a clock that they move themselves.
 pub(crate) trait LeaseClock: Send + Sync + 'static {
     fn now(&self) -> BootInstant;
 
-    /// Returns at that moment.
+    /// Completes at `moment`.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -34,11 +34,11 @@ pub(crate) trait LeaseClock: Send + Sync + 'static {
 
 pub(crate) type SharedLeaseClock = Arc<dyn LeaseClock>;
 
-/// The clock of the machine.
+/// CLOCK_BOOTTIME of the machine.
 pub(crate) struct BootClock;
 
-/// The longest single sleep. The runtime's timers stand still while the machine is suspended. So after a suspension the
-/// end of a lease is noticed this late at most.
+/// The longest single sleep. The runtime's timers stop while the machine is suspended, so after a suspension the end of
+/// a lease is noticed at most this much later.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl LeaseClock for BootClock {

@@ -1,15 +1,15 @@
-//! The interface of leases: the header field of requests, and the JSON of questions and answers.
+//! The HTTP interface of leases: the header field of requests, and the JSON of requests and responses.
 
 use http::HeaderName;
 use serde::{Deserialize, Serialize};
 
-/// The header field that puts a request under a lease.
+/// The header field that names the lease under which a request is sent.
 pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
 
-/// The reason of a refusal with 409: an earlier request of the same name has no result yet.
+/// The reason of a 409: an earlier request with the same `Idempotency-Key` has no result yet.
 pub(crate) const IN_PROGRESS: &str = "in-progress";
 
-/// `POST /.fencegate/v1/leases`.
+/// The body of `POST /.fencegate/v1/leases`.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct LeaseRequestBody {
     pub(crate) keys: Vec<String>,
@@ -18,7 +18,8 @@ pub(crate) struct LeaseRequestBody {
     pub(crate) permits: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ttl_ms: Option<u64>,
-    /// Without it a lease in the queue waits for as long as it is renewed, and any other not at all.
+    /// The longest wait for the lock, in milliseconds. `None`: a lease in the queue waits for as long as it
+    /// is renewed, and any other request does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wait_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,13 +29,13 @@ pub(crate) struct LeaseRequestBody {
 /// A lease as the gateway describes it. Further fields are ignored.
 #[derive(Deserialize)]
 pub(crate) struct LeaseResponseBody {
-    /// The secret of the lease.
+    /// The secret id of the lease.
     pub(crate) lease: Option<String>,
     pub(crate) reference: String,
     pub(crate) state: String,
-    /// Why it is over.
+    /// The reason for which the lease is over.
     pub(crate) why: Option<String>,
-    /// Grows with each change.
+    /// The number of the latest change of the lease; it grows with each change.
     #[serde(default)]
     pub(crate) revision: u64,
     #[serde(default)]
@@ -47,7 +48,7 @@ pub(crate) struct LeaseResponseBody {
     pub(crate) revocation: Option<String>,
 }
 
-/// A refusal (RFC 9457).
+/// The body of a refusal (RFC 9457).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ProblemDetails {

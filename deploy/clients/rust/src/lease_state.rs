@@ -1,4 +1,4 @@
-//! The deadline of a lease, by the answers of the gateway. A lease that is once lost stays lost.
+//! The deadline of a lease, by the answers of the gateway. A lease that is lost stays lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,15 +6,15 @@ use tokio::sync::watch;
 
 use crate::lease_clock::{BootInstant, SharedLeaseClock};
 
-/// Why a lease is not held any more.
+/// The reason for which a lease is not held any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseLostError {
     /// Its holder has released or dropped it.
     #[error("the lease was given back by its holder")]
     Released,
-    /// The gateway reports that it is over: it expired, an operator ended it, its session was lost, or the outcome of
-    /// a request under it is unknown.
+    /// The gateway reports that the lease is over: it expired, an operator ended it, its session was lost, or the
+    /// outcome of a request under it is unknown.
     #[error("the gateway has ended the lease")]
     Ended,
     /// No answer has extended it in time: the gateway does not answer, or gets no answer from its lock service.
@@ -22,7 +22,7 @@ pub enum LeaseLostError {
     NotRenewed,
 }
 
-/// The former names of two variants, also in patterns.
+/// The former names of two variants, usable in expressions and in patterns.
 #[expect(non_upper_case_globals, reason = "they are spelled like the variants that they were")]
 impl LeaseLostError {
     #[deprecated(since = "0.1.0", note = "renamed to `Ended`")]
@@ -31,21 +31,21 @@ impl LeaseLostError {
     pub const Unproven: Self = Self::NotRenewed;
 }
 
-/// The state that the renewing task and the holder share.
+/// The state of one lease, shared by the renewing task and the holder.
 pub(crate) struct SharedLeaseState {
     clock: SharedLeaseClock,
     word: watch::Sender<LeaseState>,
 }
 
 struct LeaseState {
-    /// No other client can hold before this moment. It only moves forward.
+    /// The deadline: no other client can hold the lock before this moment. It only moves forward.
     until: BootInstant,
     lost: Option<LeaseLostError>,
     revocation: Option<Arc<str>>,
     ticket: Option<Arc<str>>,
 }
 
-/// The content of one answer.
+/// The part of one answer of the gateway that changes the state.
 pub(crate) struct LeaseUpdate {
     pub(crate) until: BootInstant,
     pub(crate) revocation: Option<Arc<str>>,
@@ -58,8 +58,8 @@ impl SharedLeaseState {
         Self { clock, word: watch::Sender::new(LeaseState { until, lost: None, revocation, ticket }) }
     }
 
-    /// Takes an answer. If it comes after the deadline, it changes nothing, because the loss of the lease may have
-    /// been reported to the holder already.
+    /// Records an answer of the gateway. An answer after the deadline changes nothing, because the loss of the lease
+    /// may have been reported to the holder already.
     pub(crate) fn record_renewal(&self, proven: LeaseUpdate) -> Result<(), LeaseLostError> {
         let mut outcome = Ok(());
         self.word.send_modify(|word| {
@@ -75,7 +75,7 @@ impl SharedLeaseState {
         outcome
     }
 
-    /// Ends the lease. Only the first reason counts.
+    /// Ends the lease. Later calls do not change the first reason.
     pub(crate) fn ends(&self, reason: LeaseLostError) {
         self.word.send_modify(|word| {
             word.lapse(self.clock.now());
@@ -83,7 +83,7 @@ impl SharedLeaseState {
         });
     }
 
-    /// How long no other client can hold, by the latest answer; or why the lease is lost.
+    /// The time in which no other client can hold the lock, by the latest answer; an error if the lease is lost.
     pub(crate) fn remaining(&self) -> Result<Duration, LeaseLostError> {
         let word = self.word.borrow();
         if let Some(lost) = word.lost {
@@ -110,7 +110,7 @@ impl SharedLeaseState {
     pub(crate) async fn lost(&self) -> LeaseLostError {
         let mut word = self.word.subscribe();
         loop {
-            // Marked as seen before the look, so that a change after the look wakes us.
+            // Marked as seen before the state is checked, so that a change after the check wakes us.
             word.mark_unchanged();
             if let Err(lost) = self.remaining() {
                 self.ends(lost);
@@ -123,7 +123,7 @@ impl SharedLeaseState {
         }
     }
 
-    /// Returns when an operator has revoked the lease; `None` if it is lost before.
+    /// Completes when an operator has revoked the lease, with the reason; with `None` if the lease is lost before.
     pub(crate) async fn revoked(&self) -> Option<Arc<str>> {
         let mut word = self.word.subscribe();
         tokio::select! {
@@ -181,7 +181,8 @@ mod tests {
     async fn late_renewal_revives_no_lease() {
         let (clock, word) = held_for(SECOND);
         clock.goes(60 * SECOND);
-        // This answer was on its way for a minute, and states a deadline that has not passed.
+        // This answer was on its way for a minute. It states a deadline that has not passed, and is refused all the
+        // same.
         let late = word.record_renewal(proven(clock.now().after(SECOND)));
         assert_eq!(late, Err(LeaseLostError::NotRenewed));
         assert_eq!(word.remaining(), Err(LeaseLostError::NotRenewed));

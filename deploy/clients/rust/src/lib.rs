@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Reading order: a [`Client`] requests a [`Lease`]. `renewal` renews it in the background, `lease_state` has its
-//! deadline, and `gateway_connection` connects to the gateway.
+//! Reading order: a [`Client`] requests a [`Lease`]. `renewal` renews the lease in the background, `lease_state`
+//! has its deadline, and `gateway_connection` connects to the gateway.
 
 mod client;
 mod error;
@@ -19,7 +19,7 @@ pub use lease::{Lease, Token};
 pub use lease_json::FENCING_LEASE;
 pub use lease_state::LeaseLostError;
 
-// The former names, for one version.
+// The former names stay for one version.
 
 /// The former name of [`LeaseRequest`].
 #[deprecated(since = "0.1.0", note = "renamed to `LeaseRequest`")]

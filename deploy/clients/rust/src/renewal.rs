@@ -26,7 +26,7 @@ pub(crate) struct PendingLeaseRequest {
     pub(crate) options: LeaseOptions,
 }
 
-/// One lease, from its request to its release.
+/// Counts one lease as open, from its request to its release.
 pub(crate) struct OpenLease(Arc<watch::Sender<usize>>);
 
 impl OpenLease {
@@ -42,24 +42,24 @@ impl Drop for OpenLease {
     }
 }
 
-/// How the client treats a lease; the gateway knows nothing of it.
+/// The options of a lease that only the client knows; the gateway is not sent them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeaseOptions {
     pub(crate) notice: Option<Duration>,
-    /// `Some`: the lease waits in the queue, for this long at most.
+    /// `Some`: the lease waits in the queue. `Some(Some(_))`: for at most this time.
     pub(crate) queue: Option<Option<Duration>>,
     pub(crate) watched: bool,
     pub(crate) kept_until_released: bool,
 }
 
-/// The renewing task.
+/// The task that renews a lease.
 struct LeaseRenewalTask {
     line: GatewayConnection,
     gateways: Arc<GatewaySet>,
     clock: SharedLeaseClock,
     told: LeaseIdentity,
     options: LeaseOptions,
-    /// The last change of the lease that was seen before the renewals.
+    /// The revision of the lease in the answer that granted it; a watch reports the changes after it.
     revision: u64,
 }
 
@@ -72,39 +72,41 @@ struct LeaseWatch {
     seen: u64,
 }
 
-/// The times in an answer.
+/// The state of a lease that follows from one answer.
 struct RenewalTiming {
     proven: LeaseUpdate,
-    /// The time that the gateway has promised, with the notice.
+    /// The time that the gateway has promised, before the notice is subtracted.
     held_for: Duration,
     revision: u64,
 }
 
-/// The time limit for an answer, added to the wait for another holder.
+/// The time limit for an answer. For a request that waits for another holder it is added to the wait.
 const ANSWER: Duration = Duration::from_secs(5);
-/// A renewal without an answer for so long is sent again, to another gateway.
+/// With several gateways, a renewal without an answer after this time is sent again, to another gateway.
 const LONGEST_RENEWAL: Duration = Duration::from_secs(1);
-/// The shortest time for an answer to a renewal.
+/// The least time that a renewal waits for its answer.
 const SHORTEST_RENEWAL: Duration = Duration::from_millis(200);
-/// The pause of the queue and of a watch between two questions without an answer.
+/// The shortest pause before a request without a result is repeated, for a request in progress and for a watch.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How many seconds one question waits for a change of the lease.
+/// The seconds that the gateway holds back the answer to one watch while the lease does not change.
 const WATCH: u64 = 20;
 
-/// Runs from the question to the end of the lease.
+/// Runs one lease, from its request to its end.
 pub(crate) async fn lease(
     applied: PendingLeaseRequest,
     mut told: oneshot::Sender<Result<Lease, AcquireError>>,
     _open: OpenLease,
 ) {
     let mut line = GatewayConnection::new(applied.gateways.clone());
-    // A lease that waits in the queue, or that was granted and is not the caller's yet.
+    // The handle of a lease that waits in the queue, or that was granted and has not been returned to the caller yet.
     let mut waiting = None;
     let granted = tokio::select! {
-        // The answer is checked first, so that a granted lease is not forgotten if the caller goes at that moment.
+        // The answer is checked first, so that a lease that is granted while the caller drops the request is still
+        // released.
         biased;
         granted = applied.granted(&mut line, &mut waiting) => Some(granted),
-        // The connection is closed here, and the gateway removes the request from the queue.
+        // The caller has dropped the request. The connection is closed, and the gateway removes the request from the
+        // queue.
         () = told.closed() => None,
     };
     let begun = match granted {
@@ -123,7 +125,7 @@ pub(crate) async fn lease(
         Ok((renewing, word)) => {
             let (back, release_request) = oneshot::channel();
             let lease = Lease { word: word.clone(), told: renewing.told.clone(), back: Some(back) };
-            // If the caller has gone, the lease is dropped here, and the drop gives it back.
+            // If the caller has dropped the receiver, the lease is dropped here, and its drop releases it.
             drop(told.send(Ok(lease)));
             renewing.until_the_end(&word, release_request).await;
         }
@@ -132,7 +134,7 @@ pub(crate) async fn lease(
 }
 
 impl PendingLeaseRequest {
-    /// The lease as the gateway describes it, and the time of the question.
+    /// Requests the lease, and returns it as the gateway describes it, with the moment before the request was sent.
     async fn granted(
         &self,
         line: &mut GatewayConnection,
@@ -172,9 +174,9 @@ impl PendingLeaseRequest {
         }
     }
 
-    /// Sends a request with a name, and again under this name as long as the gateway answers that an earlier one is in
-    /// progress: that one may have been granted the lease. The time limit is for all of them together. Returns the
-    /// answer, and the moment before the request that it belongs to was sent.
+    /// Sends a request with a name, and repeats it under this name while the gateway answers that an earlier request of
+    /// the same name is in progress, because the earlier request may be granted the lease. The time limit applies to
+    /// all of the requests together. Returns the answer, and the moment before its request was sent.
     async fn ask_until_decided(
         &self,
         line: &mut GatewayConnection,
@@ -198,7 +200,7 @@ impl PendingLeaseRequest {
         AcquireError::Locked { keys: self.asked.keys.clone() }
     }
 
-    /// Returns when the lease has changed, or when it is time for a renewal, whose answer also has the state.
+    /// Waits until the lease has changed or a renewal is due; then the lease is renewed, and the answer has its state.
     async fn wait_in_queue(
         &self,
         line: &mut GatewayConnection,
@@ -226,8 +228,8 @@ impl PendingLeaseRequest {
         Ok((answer, asked))
     }
 
-    /// Begins the renewals. The promised time counts from the question, which may have waited long. Then one renewal
-    /// comes first.
+    /// Begins the renewals. The promised time counts from the moment of the request, which may have waited long. If
+    /// half of it has passed, the lease is renewed once before it is returned.
     async fn begin(
         self,
         line: GatewayConnection,
@@ -256,11 +258,11 @@ impl PendingLeaseRequest {
     }
 }
 
-/// Why a renewal does not extend the deadline.
+/// The reason for which a renewal does not extend the deadline.
 enum RenewalError {
     /// The lease is over.
     Over,
-    /// There was no answer, or none that decides.
+    /// There was no answer, or one that does not decide about the lease.
     Untold,
 }
 
@@ -282,23 +284,23 @@ impl LeaseRenewalTask {
             release_request = &mut release_request => release_request,
             lost = async { tokio::select! { lost = self.renews(word) => lost, lost = watching => lost } } => {
                 word.ends(lost);
-                // The holder may need the time of the notice to stop, and releases the lease when it is done. The
-                // lease is not renewed any more.
+                // The holder may need the time of the notice to stop, and releases the lease when it has stopped. Until
+                // then the task waits, without renewing.
                 release_request.await
             }
         };
         word.ends(LeaseLostError::Released);
         let given_back = self.gives_back().await;
         if let Ok(releasing) = release_request {
-            // This fails if the receiver of the result was dropped.
+            // Sending fails only if the caller has dropped the receiver of the result.
             releasing.send(given_back).ok();
         }
     }
 
-    /// Renews for as long as the lease is held, or until the gateway says that it is over.
+    /// Renews the lease until it is lost or the gateway reports that it is over. Returns the reason.
     async fn renews(&mut self, word: &SharedLeaseState) -> LeaseLostError {
         let mut unanswered = 0;
-        // What the gateway has promised last, also when the lease is lost already.
+        // The deadline by the latest answer of the gateway. It is also kept while a lost lease is renewed.
         let mut promised = word.until();
         loop {
             promised = promised.max(word.until());
@@ -328,12 +330,12 @@ impl LeaseRenewalTask {
         }
     }
 
-    /// Whether the lease is renewed although it is lost.
+    /// Whether a lease that was lost for this reason is still renewed.
     fn goes_on_after(&self, lost: LeaseLostError) -> bool {
         self.options.kept_until_released && lost == LeaseLostError::NotRenewed
     }
 
-    /// How long a renewal waits for its answer: afterwards there is still time to try another connection.
+    /// The time that a renewal waits for its answer. It leaves time to try another connection.
     fn patience(&self, left: Duration) -> Duration {
         let longest = if self.gateways.len() > 1 { LONGEST_RENEWAL } else { Duration::MAX };
         (left / 3).min(longest).max(SHORTEST_RENEWAL)
@@ -360,7 +362,7 @@ impl LeaseRenewalTask {
         release(&mut self.line, self.gateways.len(), &self.told.handle).await
     }
 
-    /// Gives an unused lease back.
+    /// Releases a lease that was granted too late to be used.
     async fn too_late(&mut self) -> AcquireError {
         drop(self.gives_back().await);
         AcquireError::TooLate(LeaseLostError::NotRenewed)
@@ -368,7 +370,7 @@ impl LeaseRenewalTask {
 }
 
 impl LeaseWatch {
-    /// Returns when a gateway says that the lease is over. Answers that come too late change nothing.
+    /// Returns when the gateway reports that the lease is over. An answer after the deadline changes nothing.
     async fn ended(mut self, word: &SharedLeaseState) -> LeaseLostError {
         loop {
             let asked = self.clock.now();
@@ -386,8 +388,8 @@ impl LeaseWatch {
     }
 }
 
-/// The pause before the next renewal: a sixth of the time that is left. What the holder needs to stop takes part of that
-/// time, and an answer may be lost. When the time is over, the pause doubles with each request without an answer.
+/// The pause before the next renewal: a sixth of the time that is left, because the notice takes part of that time and
+/// an answer may be lost. Without any time left, the pause doubles with each unanswered request.
 fn renewal_pause(left: Duration, unanswered: u32) -> Duration {
     let shortest = Duration::from_millis(50);
     let longest = Duration::from_secs(5);
@@ -396,8 +398,8 @@ fn renewal_pause(left: Duration, unanswered: u32) -> Duration {
     (left / 6).max(backed_off).clamp(shortest, longest)
 }
 
-/// Releases a lease: asks each gateway in turn until one has a result. A silent gateway does not keep the others from
-/// being asked.
+/// Releases a lease: asks each gateway in turn until one has a result. Each gateway gets a share of the time limit, so
+/// that a silent gateway does not keep the others from being asked.
 async fn release(
     line: &mut GatewayConnection,
     gateways: usize,
@@ -430,7 +432,7 @@ fn refused(status: StatusCode, answer: &GatewayResponse) -> AcquireError {
     AcquireError::Refused { status, reason, detail, retry_after: answer.retry_after }
 }
 
-/// A name that no other question has.
+/// A random value for `Idempotency-Key`, which no other request has.
 fn random_name() -> HeaderValue {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the kernel gives random bytes once it has booted");
@@ -438,7 +440,7 @@ fn random_name() -> HeaderValue {
 }
 
 impl LeaseHandle {
-    /// `None` if the lease is not ours: its id was not told.
+    /// `None` if the document has no id: the lease belongs to another client.
     fn new(document: &LeaseResponseBody) -> Option<Self> {
         let mut id = HeaderValue::from_str(document.lease.as_deref()?).ok()?;
         id.set_sensitive(true);
@@ -461,14 +463,14 @@ impl LeaseHandle {
         self.question(Method::POST, "/renew")
     }
 
-    /// Waits for a change after `seen`, for so many seconds.
+    /// A request that is answered when the lease has changed since revision `seen`, or after `seconds`.
     fn watch(&self, seen: u64, seconds: u64) -> GatewayRequest<'_> {
         self.question(Method::GET, &format!("?watch={seconds}&seen={seen}"))
     }
 }
 
 impl LeaseIdentity {
-    /// `handle`: from an earlier answer, where this one has no id.
+    /// `handle`: the handle from an earlier answer, used if this document has no id.
     fn new(document: LeaseResponseBody, handle: Option<LeaseHandle>) -> Option<Self> {
         let handle = LeaseHandle::new(&document).or(handle)?;
         let token = document.token?.into();
@@ -488,8 +490,8 @@ impl RenewalTiming {
         Self { proven: LeaseUpdate { until, revocation, ticket }, held_for, revision }
     }
 
-    /// From the answer to a renewal or a watch. A refusal decides; a server error may come from a starting gateway or a
-    /// balancer, and another gateway may have the lease.
+    /// Reads the answer to a renewal or a watch. A client error (4xx) means that the lease is over. A server error does
+    /// not, because it may come from a starting gateway or a balancer while another gateway has the lease.
     fn from_answer(
         answer: Result<GatewayResponse, Unanswered>,
         asked: BootInstant,
@@ -502,7 +504,7 @@ impl RenewalTiming {
         {
             return Err(RenewalError::Over);
         }
-        // A page of a balancer, or where it sends us, says nothing about the lease.
+        // A redirect, or a page of a balancer, does not decide about the lease.
         let document = Some(answer).filter(|answer| answer.status.is_success());
         let document = document.and_then(|answer| answer.read::<LeaseResponseBody>().ok());
         let document = document.ok_or(RenewalError::Untold)?;

@@ -80,9 +80,9 @@ type Bank = Arc<Mutex<Connection>>;
 const TOKEN_SQL: &str = include_str!("../../sqlite/token.sql");
 const NUMBER_SQL: &str = include_str!("../../sqlite/number.sql");
 
-/// An answer that is no success.
+/// The answers other than a success.
 enum HandlerError {
-    /// The layer replaces this answer.
+    /// The fencing layer replaces the answer to a stale request by its own.
     Stale,
     Database(rusqlite::Error),
     /// The order names an account that the gateway has not locked for this request.
@@ -92,9 +92,9 @@ enum HandlerError {
 
 #[derive(serde::Deserialize)]
 struct PaymentOrder {
-    /// Cents.
+    /// The amount in cents.
     amount: i64,
-    /// The account that receives them.
+    /// The account that receives the amount.
     to: Option<String>,
 }
 
@@ -123,7 +123,7 @@ async fn pay(
     Ok(Json(json!({ "balance": left })))
 }
 
-/// A read. It has a fence if it came through a gateway in mode `shared`, and none otherwise.
+/// Reads a balance. The request has a fence if it came through a gateway in mode `shared`, and none otherwise.
 async fn look(
     State(bank): State<Bank>,
     fence: Option<Extension<Fence>>,
@@ -158,7 +158,7 @@ fn write(transaction: &rusqlite::Transaction<'_>, id: &str, cents: i64) -> rusql
     transaction.execute("INSERT OR REPLACE INTO account VALUES (?1, ?2)", params![id, cents])
 }
 
-/// The section of a recipe that a request of this mode runs.
+/// The section of the SQL recipe for a request of this mode.
 fn section(recipe: &'static str, mode: Mode) -> &'static str {
     let name = match mode {
         Mode::Exclusive => "write\n",
@@ -201,7 +201,7 @@ impl IntoResponse for HandlerError {
     }
 }
 
-/// Makes the tables. Another instance may do the same at this moment.
+/// Makes the tables, unless another instance of the service has made them.
 fn make(bank: &mut Connection, recipe: &'static str) -> rusqlite::Result<()> {
     let transaction = bank.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if !transaction.table_exists(None, "account")? {

@@ -1,5 +1,5 @@
-//! A service that refuses requests that come too late, and compares nothing: `deadline on|off FILE [PORT]`. Each
-//! execution is a line in the file; `off` leaves the layer out.
+//! A service that refuses late requests, and compares no tokens: `deadline on|off FILE [PORT]`. Each execution
+//! is a line in the file; `off` leaves the layer out.
 
 use std::{
     env,
@@ -22,7 +22,7 @@ struct WorkQuery {
     work_ms: u64,
 }
 
-/// Executes a request: one line, and some time.
+/// Executes a request: writes one line, and takes some time.
 async fn work(State(file): State<String>, Query(work): Query<WorkQuery>, uri: Uri) -> String {
     let mut executed = OpenOptions::new().create(true).append(true).open(file).expect("a file");
     writeln!(executed, "{}", uri.path()).expect("a disk");

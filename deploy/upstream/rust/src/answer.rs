@@ -1,19 +1,19 @@
-//! The answers that replace a handler's answer, and their place in the log.
+//! The answers that replace a handler's answer, and the log entry of a missing claim.
 
 use std::{fmt, future::ready, pin::Pin};
 
 use http::{HeaderValue, Method, Response, StatusCode, header::CONTENT_TYPE};
 
-/// Why a request is refused, or its answer replaced.
+/// The reason for which a request is refused, or the answer of its handler replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The field to compare is missing.
+    /// The field that is to be compared is missing.
     TokenMissing,
     /// The fields do not have the form that a gateway writes.
     TokenMalformed,
-    /// A newer request was executed before. Nothing was done.
+    /// A newer request was executed before. This one has changed nothing.
     Stale,
-    /// The handler answers with a success, but has not claimed the fence.
+    /// The handler answered with a success, but has not claimed the fence.
     Unclaimed,
     /// One claim has passed and another one was stale, so it is not known whether a transaction was committed.
     ClaimedTwice,
@@ -35,10 +35,10 @@ pub trait Answers<B> {
     }
 }
 
-/// What a service of ours returns.
+/// The future of a layered service.
 pub(crate) type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
 
-/// An answer without a handler.
+/// Completes at once with an answer that no handler has made.
 pub(crate) fn answered<B: Send + 'static, E: Send + 'static>(answer: Response<B>) -> Answered<B, E> {
     Box::pin(ready(Ok(answer)))
 }
@@ -47,14 +47,14 @@ pub(crate) fn answered<B: Send + 'static, E: Send + 'static>(answer: Response<B>
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problems;
 
-/// A success of a handler that has not claimed its fence.
+/// Describes a request whose handler answered with a success and has not claimed the fence.
 #[derive(Debug, Clone, Copy)]
 pub struct Unclaimed<'a> {
     pub method: &'a Method,
     /// The path, without the query.
     pub path: &'a str,
     pub status: StatusCode,
-    /// The token, or the number if there is no token.
+    /// The token of the request, or its number if it has no token.
     pub mark: &'a str,
 }
 
@@ -100,7 +100,7 @@ impl<B: From<String>> Answers<B> for Problems {
         let status = refusal.status();
         let reason = refusal.reason();
         let title = refusal.title();
-        // The texts are plain, so nothing has to be escaped.
+        // The texts contain no quotes, backslashes or control characters, so nothing has to be escaped.
         let body = format!(r#"{{"title":"{title}","status":{},"reason":"{reason}"}}"#, status.as_u16());
         let mut answer = Response::new(B::from(body));
         *answer.status_mut() = status;

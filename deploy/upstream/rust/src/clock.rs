@@ -1,4 +1,4 @@
-//! The clocks of this machine: the wall clock, and the clock of its kernel since the boot.
+//! The clocks of this machine: the wall clock, and the clock of its kernel since boot.
 
 use std::{
     fs, io,
@@ -26,14 +26,16 @@ pub struct BootTime {
 
 /// Reads the clocks of this machine.
 ///
-/// The kernel's clock is read from `/proc/uptime`. It is left out where that file may show another clock than that of
-/// the sender: in a time namespace with an offset, and where something is mounted over the file, as LXCFS does.
+/// The kernel's clock is read from `/proc/uptime`. The kernel's clock is not used if that file may show another clock
+/// than the one that the sender reads: in a time namespace with an offset, and where something is mounted over the
+/// file, as LXCFS does.
 #[derive(Debug, Clone)]
 pub struct Clock {
     boot_id: Option<String>,
 }
 
-/// `/proc/uptime` has hundredths of a second and rounds down: the true time is less than this above it.
+/// `/proc/uptime` has hundredths of a second and rounds down: the true time is less than this many milliseconds above
+/// it.
 const RESOLUTION_MS: u64 = 10;
 
 impl Default for Clock {
@@ -56,14 +58,15 @@ impl Clock {
     }
 }
 
-/// The boot id, if `uptime` beside it shows the clock of this boot without an offset. `proc`: where procfs is mounted.
+/// The boot id, if `uptime` below the same `proc` shows the clock of this boot without an offset. `proc`: the path at
+/// which procfs is mounted.
 fn boot_id(proc: &Path) -> Option<String> {
     let id = fs::read_to_string(proc.join("sys/kernel/random/boot_id")).ok()?.trim().to_owned();
     let has_offset = match fs::read_to_string(proc.join("self/timens_offsets")) {
         Ok(offsets) => {
             offsets.lines().any(|line| line.split_whitespace().skip(1).any(|number| number != "0"))
         }
-        // A kernel without time namespaces.
+        // A kernel without time namespaces has no such file, and so no offset.
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     };
     let mounts = fs::read_to_string(proc.join("self/mountinfo")).ok()?;
@@ -73,7 +76,8 @@ fn boot_id(proc: &Path) -> Option<String> {
     (!id.is_empty() && !has_offset && !is_covered).then_some(id)
 }
 
-/// Milliseconds, rounded up to the safe side. `text`: as in `/proc/uptime`, such as `651.13 294.76`.
+/// The uptime in milliseconds, rounded up so that no deadline seems later than it is. `text`: the content of
+/// `/proc/uptime`, such as `651.13 294.76`.
 fn parse_uptime(text: &str) -> Option<u64> {
     let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
     if hundredths.len() != 2 {
@@ -108,8 +112,8 @@ mod tests {
         assert!(first.id == second.id && second.uptime_ms >= first.uptime_ms);
     }
 
-    /// The uptime is ignored if procfs may show that of another clock. The cases: the files of procfs, and whether
-    /// the uptime is used.
+    /// The uptime is ignored if procfs may show the uptime of another clock. Each case: the files of procfs, and
+    /// whether the uptime is used.
     #[test]
     fn uptime_of_other_clock_is_rejected() {
         let home = std::env::temp_dir().join(format!("fencegate-clock-{}", std::process::id()));

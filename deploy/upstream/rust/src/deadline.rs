@@ -19,13 +19,14 @@ use crate::{
     stamp::{KEY, are_alike},
 };
 
-/// The clock of the refusing service, on its answers: the sender measures by it how far the two clocks differ.
+/// The response field with the clock of the refusing service. The sender measures by it how far the two clocks
+/// differ.
 const CLOCK: HeaderName = HeaderName::from_static("fencing-clock");
 
-/// How far the wall clocks of sender and service may differ, unless set otherwise.
+/// The default for the most by which the wall clocks of sender and service differ.
 pub(crate) const CLOCK_ERROR: Duration = Duration::from_millis(500);
 
-/// Makes [`DeadlineService`]s.
+/// A layer that makes [`DeadlineService`]s.
 #[derive(Debug, Clone)]
 pub struct DeadlineLayer<A = Problems> {
     timing: DeadlineClock,
@@ -47,7 +48,7 @@ pub struct Deadline {
     timing: DeadlineClock,
 }
 
-/// The clock of this machine, and how far the one of the sender may be from it.
+/// The clock of this machine, and the most by which the sender's clock may differ from it.
 #[derive(Debug, Clone)]
 pub(crate) struct DeadlineClock {
     clock: Clock,
@@ -55,8 +56,8 @@ pub(crate) struct DeadlineClock {
 }
 
 impl Deadline {
-    /// Whether the work must not be begun any more. Check it again after a wait of your own, such as for a thread or
-    /// for a connection to the database.
+    /// Whether the deadline has passed, so that the work must not be begun any more. Check it again after each wait
+    /// before the work, such as for a thread or a database connection.
     pub fn is_over(&self) -> bool {
         !self.not_after.is_in_time(&self.timing.clock.now(), self.timing.clock_error)
     }
@@ -72,24 +73,24 @@ impl DeadlineClock {
         Self { clock: Clock::default(), clock_error }
     }
 
-    /// The deadline of a request that is in time; `None` if the field is not there.
+    /// The deadline of a request that is in time; `None` if the request has no `Fencing-Not-After`.
     ///
     /// # Errors
-    /// [`Refusal::NotAfterMalformed`] and [`Refusal::Expired`].
+    /// Returns [`Refusal::NotAfterMalformed`] or [`Refusal::Expired`].
     pub(crate) fn read(&self, headers: &HeaderMap) -> Result<Option<Deadline>, Refusal> {
         let Some(not_after) = not_after::read(headers)? else { return Ok(None) };
         let deadline = Deadline { not_after, timing: self.clone() };
         if deadline.is_over() { Err(Refusal::Expired) } else { Ok(Some(deadline)) }
     }
 
-    /// The answer to a request that is not begun.
+    /// The answer to a request that the service refuses to begin, with the clock of the service.
     pub(crate) fn refused<B>(&self, answers: &impl Answers<B>, refusal: Refusal) -> Response<B> {
         let mut answer = answers.answer(refusal);
         self.stamp(&mut answer);
         answer
     }
 
-    /// Writes the clock on an answer.
+    /// Writes the clock of the service on an answer.
     pub(crate) fn stamp<B>(&self, answer: &mut Response<B>) {
         let wall = self.clock.now().wall_ms;
         let error = self.clock_error.as_millis();
@@ -106,7 +107,7 @@ impl Default for DeadlineLayer {
 
 impl<A> DeadlineLayer<A> {
     /// The most by which the wall clocks of sender and service differ; 500 ms by default. It is subtracted from the
-    /// deadline, except on the machine of the sender.
+    /// deadline, unless sender and service run on the same machine.
     #[must_use]
     pub fn clock_error(self, clock_error: Duration) -> Self {
         Self { timing: DeadlineClock { clock_error, ..self.timing }, ..self }
@@ -123,8 +124,10 @@ impl<A> DeadlineLayer<A> {
         DeadlineLayer { timing: self.timing, unfenced: self.unfenced, answers }
     }
 
+    /// The deadline of the request; `None` if its method passes without one.
+    ///
     /// # Errors
-    /// The refusals of [`DeadlineClock::read`], and [`Refusal::NotAfterMissing`].
+    /// Returns the refusals of [`DeadlineClock::read`], and [`Refusal::NotAfterMissing`].
     fn read(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Deadline>, Refusal> {
         let is_ours = |name| are_alike(name, &NOT_AFTER) || are_alike(name, &KEY);
         if self.unfenced.contains(method) && !headers.keys().any(is_ours) {

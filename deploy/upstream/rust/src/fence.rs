@@ -11,7 +11,7 @@ use crate::{
     stamp::{Compare, Mode, Stamp},
 };
 
-/// A fence, which handlers find among the extensions of their request. Clones are the same fence.
+/// The fence of one request, which handlers find among its extensions. All clones are the same fence.
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<FenceState>);
 
@@ -22,7 +22,7 @@ struct FenceState {
     seen: Mutex<ClaimResults>,
 }
 
-/// The results of all claims.
+/// The results of all claims of one fence.
 #[derive(Debug, Clone, Copy, Default)]
 struct ClaimResults {
     passed: bool,
@@ -39,13 +39,13 @@ pub struct WatermarkUpdate<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark<'a> {
-    /// It has to be greater than the watermarks, by bytes.
+    /// A token. It has to be greater than the watermarks, compared by bytes.
     Token(&'a str),
-    /// It must not be smaller than the watermarks.
+    /// A number. It must not be smaller than the watermarks.
     Number(i64),
 }
 
-/// What became of a [`WatermarkUpdate`].
+/// The result of a [`WatermarkUpdate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatermarkOutcome {
     Passes,
@@ -59,11 +59,12 @@ pub trait Transaction {
     /// Compares and raises the watermark of one key, by one statement of a recipe.
     ///
     /// # Errors
-    /// The database has failed. Nothing will be committed, so a raised watermark does not matter.
+    /// Returns an error if the database has failed. Then nothing will be committed, so a raised watermark does not
+    /// matter.
     fn raise(&mut self, update: WatermarkUpdate<'_>) -> Result<WatermarkOutcome, Self::Error>;
 }
 
-/// The same for an asynchronous database client.
+/// A [`Transaction`] for an asynchronous database client.
 pub trait AsyncTransaction {
     type Error;
 
@@ -74,7 +75,7 @@ pub trait AsyncTransaction {
     ) -> impl Future<Output = Result<WatermarkOutcome, Self::Error>> + Send;
 }
 
-/// Why a claim has failed. The transaction has to be rolled back.
+/// The reason for which a claim has failed. The transaction has to be rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimError<E> {
     /// A newer request was executed before.
@@ -83,7 +84,8 @@ pub enum ClaimError<E> {
 }
 
 impl WatermarkOutcome {
-    /// The result, from the number of rows that the statement has changed.
+    /// The outcome, from the number of rows that the SQL statement has changed: no row means that the request is
+    /// stale.
     pub fn from_rows_affected(rows: usize) -> Self {
         if rows == 0 { Self::Stale } else { Self::Passes }
     }
@@ -122,10 +124,11 @@ impl Fence {
         &self.0.stamp
     }
 
-    /// Compares and raises the watermarks of all keys of the request. Call it first in the transaction of the effect.
+    /// Compares and raises the watermarks of all keys of the request. Call it at the start of the transaction that
+    /// makes the change.
     ///
     /// # Errors
-    /// [`ClaimError`]: roll back.
+    /// Returns a [`ClaimError`] if the request is stale or the database has failed; roll the transaction back.
     pub fn claim<T: Transaction>(&self, transaction: &mut T) -> Result<(), ClaimError<T::Error>> {
         self.claim_keys(transaction, &self.0.stamp.keys)
     }
@@ -133,10 +136,10 @@ impl Fence {
     /// Like [`Fence::claim`], for keys that the handler names, in ascending order.
     ///
     /// # Errors
-    /// [`ClaimError`]: roll back.
+    /// Returns a [`ClaimError`] if the request is stale or the database has failed; roll the transaction back.
     ///
     /// # Panics
-    /// If `keys` is empty, because nothing would be compared.
+    /// Panics if `keys` is empty, because nothing would be compared.
     pub fn claim_keys<T: Transaction>(
         &self,
         transaction: &mut T,
@@ -154,10 +157,10 @@ impl Fence {
     /// Like [`Fence::claim`], for an asynchronous client. Dropping the future claims nothing.
     ///
     /// # Errors
-    /// [`ClaimError`]: roll back.
+    /// Returns a [`ClaimError`] if the request is stale or the database has failed; roll the transaction back.
     ///
     /// # Panics
-    /// If the request has no keys, because nothing would be compared.
+    /// Panics if the request has no keys, because nothing would be compared.
     pub async fn claim_async<T: AsyncTransaction>(
         &self,
         transaction: &mut T,
@@ -195,11 +198,12 @@ impl Fence {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).passed = true;
     }
 
-    /// The refusal that replaces the handler's answer; `None` if that answer is correct. `success`: the handler has
-    /// answered with a success.
+    /// The refusal that replaces the handler's answer; `None` if the handler's answer stands. `success`: whether the
+    /// handler has answered with a success.
     pub(crate) fn overrules(&self, success: bool) -> Option<Refusal> {
         match (*self.0.seen.lock().unwrap_or_else(PoisonError::into_inner), success) {
-            // It is not known whether the transaction of the passed claim was committed.
+            // One claim has passed and another one was stale, so it is not known whether the transaction of the
+            // passed claim was committed.
             (ClaimResults { passed: true, stale: true }, _) => Some(Refusal::ClaimedTwice),
             (ClaimResults { passed: true, stale: false }, _) => None,
             (ClaimResults { passed: false, .. }, true) => Some(Refusal::Unclaimed),

@@ -1,4 +1,5 @@
-//! A tower layer around the handlers of fenced routes: gives each request its fence, and checks that it was claimed.
+//! A tower layer around the handlers of fenced routes: gives each request its fence, and checks that the handler has
+//! claimed it.
 
 use std::{
     sync::Arc,
@@ -16,11 +17,11 @@ use crate::{
     stamp::{Compare, Settings},
 };
 
-/// Makes [`Fenced`] services.
+/// A layer that makes [`Fenced`] services.
 #[derive(Debug, Clone)]
 pub struct FenceLayer<A = Problems> {
     settings: Arc<Settings>,
-    /// `None`: the token alone decides.
+    /// The clock for `Fencing-Not-After`; `None`: the field is ignored, and the token alone decides.
     timing: Option<DeadlineClock>,
     compare: Compare,
     answers: A,
@@ -40,7 +41,7 @@ impl Default for FenceLayer {
 }
 
 impl FenceLayer {
-    /// A layer with the answers of the contract.
+    /// A layer that answers as the contract (`deploy/upstream`) describes.
     pub fn new(settings: Settings) -> Self {
         let timing = settings.said_clock_error().map(DeadlineClock::new);
         Self { compare: settings.compare(), settings: Arc::new(settings), timing, answers: Problems }
@@ -79,8 +80,8 @@ where
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let answers = self.layer.answers.clone();
-        // With a clock error set, a request that came too late is refused before its token is read. The field may be
-        // missing.
+        // With a clock error set, a late request is refused before its token is read. A request without
+        // `Fencing-Not-After` is not late.
         if let Some(timing) = &self.layer.timing
             && let Err(refusal) = timing.read(request.headers())
         {
@@ -100,7 +101,7 @@ where
     }
 }
 
-/// The handler's answer, or the one that replaces it.
+/// The handler's answer, or the refusal that replaces it.
 fn judged<B, E>(
     fence: &Fence,
     answered: Result<Response<B>, E>,

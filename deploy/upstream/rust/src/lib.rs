@@ -21,7 +21,7 @@ pub use layer::{FenceLayer, Fenced};
 pub use not_after::{NotAfter, ParseNotAfterError};
 pub use stamp::{Compare, Mode, Number, Settings, Stamp, Token};
 
-// The former names, for one version.
+// The former names stay for one version.
 
 /// The former name of [`ClaimError`].
 #[deprecated(since = "0.1.0", note = "renamed to `ClaimError`")]

@@ -31,7 +31,7 @@ impl NotAfter {
     /// Parameters with other names are ignored.
     ///
     /// # Errors
-    /// [`ParseNotAfterError`]: everything else, also a value of more than 128 bytes.
+    /// Returns [`ParseNotAfterError`] for everything else, also for a value of more than 128 bytes.
     pub fn parse(value: &[u8]) -> Result<Self, ParseNotAfterError> {
         let value = (value.len() <= LONGEST).then_some(value).ok_or(ParseNotAfterError)?;
         parsed(value).map(Self).ok_or(ParseNotAfterError)
@@ -41,10 +41,10 @@ impl NotAfter {
         &self.0
     }
 
-    /// Whether a request may be begun now: only if it is certainly still in time.
+    /// Whether a request may be begun now: true only if the deadline has certainly not passed.
     ///
-    /// On the machine of the sender the kernel's clock decides, and there is no error. Elsewhere the wall clock does;
-    /// `clock_error` is the most by which the two wall clocks differ.
+    /// On the machine of the sender the kernel's clock decides, and nothing is subtracted. On another machine the wall
+    /// clock decides; `clock_error` is the most by which the two wall clocks differ.
     pub fn is_in_time(&self, now: &Moment, clock_error: Duration) -> bool {
         if let (Some(boot), Some(own)) = (&self.0.boot, &now.boot)
             && boot.id == own.id
@@ -57,10 +57,10 @@ impl NotAfter {
     }
 }
 
-/// The field of a request; `None` if it is in no spelling there.
+/// The `Fencing-Not-After` of a request; `None` if the field is absent in all spellings.
 ///
 /// # Errors
-/// [`Refusal::NotAfterMalformed`], also if the field is there twice, or in another spelling.
+/// Returns [`Refusal::NotAfterMalformed`], also if the field is there twice, or in another spelling.
 pub(crate) fn read(headers: &HeaderMap) -> Result<Option<NotAfter>, Refusal> {
     let value = one(headers, &NOT_AFTER).ok_or(Refusal::NotAfterMalformed)?;
     let parse = |value: &http::HeaderValue| NotAfter::parse(value.as_bytes());

@@ -13,7 +13,7 @@ use crate::answer::Refusal;
 
 pub use value::{Number, Token};
 
-/// What to compare with the last executed request.
+/// The field that is compared with the last executed request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Compare {
     /// The token must be greater. This refuses stale requests and duplicates.
@@ -31,13 +31,13 @@ pub enum Mode {
     Shared,
 }
 
-/// The stamp of a request.
+/// The fields that a gateway has stamped on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// Always present if tokens are compared.
+    /// The token; always present if tokens are compared.
     pub token: Option<Token>,
     pub number: Number,
-    /// Ascending. Empty only if the handler names the keys itself ([`Settings::keys_from_handler`]).
+    /// The keys, ascending. Empty only if the handler names the keys itself ([`Settings::keys_from_handler`]).
     pub keys: Vec<String>,
     pub mode: Mode,
 }
@@ -63,7 +63,7 @@ pub(crate) const KEY: HeaderName = HeaderName::from_static("fencing-key");
 const MODE: HeaderName = HeaderName::from_static("fencing-mode");
 /// The most keys that a gateway takes for one request.
 const MOST_KEYS: usize = 64;
-/// The most bytes of these keys together.
+/// The most bytes of all keys of one request together.
 const MOST_BYTES: usize = 8192;
 const LONGEST_KEY: usize = 512;
 
@@ -86,19 +86,20 @@ impl Settings {
         Self { compare, ..self }
     }
 
-    /// Sets the names of the fields, if the gateway's policy has `fields:`.
+    /// Sets the names of the fields, for a gateway whose policy renames them with `fields:`.
     #[must_use]
     pub fn fields(self, token: HeaderName, number: HeaderName) -> Self {
         Self { token, number, ..self }
     }
 
-    /// Lets requests of these methods pass without a fence if they have none of the fields.
+    /// Lets requests of these methods pass without a fence if they have none of the stamped fields.
     #[must_use]
     pub fn unfenced(self, methods: impl IntoIterator<Item = Method>) -> Self {
         Self { unfenced: methods.into_iter().collect(), ..self }
     }
 
-    /// The handler names the keys itself ([`crate::Fence::claim_keys`]); `Fencing-Key` and `Fencing-Mode` may be missing.
+    /// Makes the handler name the keys itself ([`crate::Fence::claim_keys`]). `Fencing-Key` and `Fencing-Mode` may then
+    /// be missing.
     #[must_use]
     pub fn keys_from_handler(self) -> Self {
         Self { keys: FenceKeySource::Handler, ..self }
@@ -111,9 +112,9 @@ impl Settings {
         self.keys_from_handler()
     }
 
-    /// Has the fence refuse requests that come after `Fencing-Not-After` as well, before the token is compared: a late
-    /// request is then refused as `expired`, also if its token is stale. The most by which the wall clocks of sender and
-    /// service differ. Without it the token alone decides.
+    /// Makes the layer also refuse requests that come after their `Fencing-Not-After`. This is checked before the
+    /// token, so a late request is refused as `expired`, also if its token is stale. `clock_error`: the most by which
+    /// the wall clocks of sender and service differ. Without this setting the token alone decides.
     #[must_use]
     pub fn clock_error(self, clock_error: Duration) -> Self {
         Self { clock_error: Some(clock_error), ..self }
@@ -130,7 +131,7 @@ impl Settings {
     /// The stamp of a request; `None` if it passes without a fence.
     ///
     /// # Errors
-    /// [`Refusal::TokenMissing`] and [`Refusal::TokenMalformed`].
+    /// Returns [`Refusal::TokenMissing`] or [`Refusal::TokenMalformed`].
     pub fn read(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Stamp>, Refusal> {
         let said = |name: &HeaderName| headers.keys().any(|other| are_alike(other, name));
         let ours = [&self.token, &self.number, &KEY, &MODE];
@@ -171,7 +172,8 @@ impl Settings {
     }
 }
 
-/// The value of a field, if it is present. The outer `None`: the field is there twice, or in another spelling.
+/// The value of a field; `Some(None)` if the field is absent. `None` if the field is there twice, or in another
+/// spelling.
 pub(crate) fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h HeaderValue>> {
     let mut found = headers.iter().filter(|(other, _)| are_alike(other, name));
     match (found.next(), found.next()) {
@@ -181,7 +183,8 @@ pub(crate) fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Optio
     }
 }
 
-/// Whether a server could take the one name for the other: some treat all characters but letters and digits alike.
+/// Whether a server could take one of the names for the other: some servers treat all characters but letters and digits
+/// alike.
 pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
     let fold = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
     one.as_str().bytes().map(fold).eq(other.as_str().bytes().map(fold))

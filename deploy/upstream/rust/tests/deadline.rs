@@ -1,4 +1,5 @@
-//! Runs the contract for `Fencing-Not-After` (`deploy/upstream/vectors.json`) against both layers.
+//! Runs the contract for `Fencing-Not-After` (`deploy/upstream/vectors.json`) against both layers, with and
+//! without a fence.
 
 use std::{
     convert::Infallible,
@@ -20,7 +21,7 @@ fn vectors(list: &str) -> Vec<Value> {
     list
 }
 
-/// Each character is one byte.
+/// The header fields of a vector. Each character of a value stands for one byte.
 fn headers(fields: &Value) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for field in fields.as_array().expect("a list") {
@@ -39,7 +40,7 @@ fn request(method: Method, fields: &Value) -> Request<Body> {
     request
 }
 
-/// The answer to a request with these fields, of a service that returns 200.
+/// Sends a request with these fields through the layer to a service that answers 200, and returns the answer.
 async fn answered(layer: &DeadlineLayer, method: Method, fields: &Value) -> Response<Body> {
     let done = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("done"))));
     layer.layer(done).oneshot(request(method, fields)).await.expect("answered")
@@ -99,7 +100,7 @@ fn timeliness_is_decided_as_in_vectors() {
     }
 }
 
-/// A late request is refused, and one in time is executed with the clock of the service in its answer.
+/// A late request is refused. A timely one is executed, and its answer has the clock of the service.
 #[tokio::test]
 async fn only_timely_request_is_executed() {
     let layer = DeadlineLayer::default();
@@ -127,7 +128,7 @@ async fn only_timely_request_is_executed() {
     assert_eq!(answered(&exact, Method::POST, &near).await.status(), 200);
 }
 
-/// A method that is not fenced passes only if the request has none of the fields.
+/// A request with an exempt method passes only if it has none of the fields.
 #[tokio::test]
 async fn unfenced_method_passes_only_without_fields() {
     let layer = DeadlineLayer::default().unfenced([Method::GET]);
@@ -142,7 +143,7 @@ async fn unfenced_method_passes_only_without_fields() {
     }
 }
 
-/// A handler that waits can check the deadline again.
+/// A handler that waits can check the deadline again before it begins.
 #[tokio::test]
 async fn handler_can_recheck_deadline() {
     let waiting = service_fn(async |request: Request<Body>| {
@@ -158,7 +159,8 @@ async fn handler_can_recheck_deadline() {
     assert_eq!(answer.expect("answered").status(), 200);
 }
 
-/// Where tokens are compared the field need not be there. If it is there, it is looked at first.
+/// Where tokens are compared, `Fencing-Not-After` may be missing. If it is there, it is checked before the
+/// token.
 #[tokio::test]
 async fn fence_checks_deadline_before_token() {
     let good = vectors("requests")[0]["fields"].clone();

@@ -1,4 +1,4 @@
-//! Runs the contract for requests and handlers (`deploy/upstream/vectors.json`) against this layer.
+//! Runs the contract for requests and handlers (`deploy/upstream/vectors.json`) against the fencing layer.
 
 use std::{
     convert::Infallible,
@@ -16,7 +16,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 type Body = Full<bytes::Bytes>;
 
-/// A transaction whose claims end as the vector has it.
+/// A transaction whose claims end as the vector demands.
 struct ScriptedTransaction(&'static str);
 
 impl Transaction for ScriptedTransaction {
@@ -55,7 +55,7 @@ fn list(value: &Value) -> Vec<Value> {
     value.as_array().expect("a list").clone()
 }
 
-/// Each character is one byte.
+/// The header fields of a vector. Each character of a value stands for one byte.
 fn headers(fields: &Value) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for field in list(fields) {
@@ -91,7 +91,7 @@ fn requests_are_parsed_as_in_vectors() {
     }
 }
 
-/// With other field names in the settings, requests are read by these and the default names mean nothing.
+/// If the settings rename the fields, requests are read by the new names, and the default names mean nothing.
 #[test]
 fn fields_can_be_renamed() {
     let settings = Settings::default().fields("x-fence".parse().unwrap(), "x-number".parse().unwrap());
@@ -103,7 +103,8 @@ fn fields_can_be_renamed() {
         }
         let fields = headers(&serde_json::from_str(&renamed).expect("JSON"));
         let read = settings.read(&Method::POST, &fields);
-        // Look-alikes of the default names mean nothing when the fields have other names.
+        // Vectors with look-alikes of the default names are skipped: such fields mean nothing when the fields have
+        // other names.
         if !renamed.contains("encing.")
             && !renamed.contains("encing~")
             && !renamed.contains("encing!")
@@ -114,7 +115,7 @@ fn fields_can_be_renamed() {
     }
 }
 
-/// A method that is not fenced passes only if the request has none of the fields.
+/// A request with an exempt method passes only if it has none of the fields.
 #[test]
 fn unfenced_method_passes_only_without_fields() {
     let settings = Settings::default().unfenced([Method::GET]);
@@ -133,7 +134,8 @@ fn unfenced_method_passes_only_without_fields() {
     assert!(read(Method::GET, &[("fencing.token", "1")]).is_err());
 }
 
-/// A handler that names its keys needs neither key nor mode. If the fields are there, they have to be well formed.
+/// If the handler names the keys, a request needs neither `Fencing-Key` nor `Fencing-Mode`. If the fields are
+/// there, they have to be well formed.
 #[test]
 fn handler_named_keys_need_no_fields() {
     let settings = Settings::default().keys_from_handler();
@@ -148,7 +150,7 @@ fn handler_named_keys_need_no_fields() {
     assert!(read(&[("Fencing-Key", "a b")]).is_err() && read(&[("Fencing-Mode", "both")]).is_err());
 }
 
-/// Runs the handler of a vector, with each of the two ways to claim.
+/// Runs the handler of a vector behind the layer, with the synchronous or the asynchronous claim.
 async fn handled(
     vector: &Value,
     waiting: bool,
@@ -243,7 +245,7 @@ async fn assert_answers(answer: Response<Body>, reason: &str) {
     assert_eq!(body, members);
 }
 
-/// The gateway only reads the field of a 412, so the service may choose the body.
+/// The gateway only reads the header field of a 412, so the service may choose the body.
 #[tokio::test]
 async fn handler_may_choose_stale_body() {
     let handler = service_fn(async |request: Request<Body>| {
@@ -262,7 +264,8 @@ async fn handler_may_choose_stale_body() {
     assert_eq!(body, "somebody was here before");
 }
 
-/// Several keys are raised in order until one is stale, and a handler that goes on after that gets a 500.
+/// The watermarks of several keys are raised in order until one is stale. A handler that answers with a success
+/// after that gets a 500.
 #[test]
 fn keys_are_raised_until_stale() {
     struct Keys(Vec<String>);
@@ -296,7 +299,7 @@ fn keys_are_raised_until_stale() {
     );
 }
 
-/// A claim error says what happened, and has the database's error as its source.
+/// A claim error describes the failure, and has the database's error as its source.
 #[test]
 fn claim_error_has_database_source() {
     use std::error::Error;
@@ -309,7 +312,7 @@ fn claim_error_has_database_source() {
     assert!(failed.source().is_some_and(|source| source.is::<std::fmt::Error>()));
 }
 
-/// The names before the renames still work: types, variants, patterns, and methods.
+/// The former names still work: types, variants, patterns, and methods.
 #[test]
 #[expect(deprecated, reason = "the former names are what is tested")]
 fn former_names_still_work() {
@@ -336,6 +339,6 @@ fn former_names_still_work() {
     let service = FenceLayer::new(Settings::default().keys_named_by_the_service()).layer(handler);
     let answer =
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(service.oneshot(request));
-    // One claim was stale and the other one has passed.
+    // One claim was stale and another one has passed, so it is not known whether anything was committed.
     assert_eq!(answer.expect("answered").status(), StatusCode::INTERNAL_SERVER_ERROR);
 }

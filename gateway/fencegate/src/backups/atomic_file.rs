@@ -1,4 +1,4 @@
-//! Writes a backup into a file that is complete or absent.
+//! Writes a backup into a file. The file gets its name only when it is complete.
 
 use std::{
     fs::File,
@@ -10,21 +10,22 @@ use fencegate_guard_store::store::backup::{BackupFormatError, BackupHeader, veri
 use rustix::fs::fstatvfs;
 use tempfile::{Builder, NamedTempFile};
 
-/// What to do with a file that exists already.
+/// Whether a file that exists already is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverwritePolicy {
     Keep,
     Replace,
 }
 
-/// A backup that is being written under a temporary name. If it is dropped before its end, the file is removed.
+/// A backup that is being written under a temporary name. If it is dropped before [`AtomicBackupFile::finish`],
+/// the file is removed.
 pub struct AtomicBackupFile {
     file: NamedTempFile,
     path: PathBuf,
     existing: OverwritePolicy,
 }
 
-/// There is no new backup, and an earlier one is unchanged.
+/// The error of a backup that was not made. An earlier backup under the same name is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteBackupError {
     #[error("FG0612: {path} is there already; `--overwrite` replaces it")]
@@ -37,12 +38,15 @@ pub enum WriteBackupError {
     Broken { path: String, source: BackupFormatError },
 }
 
-/// The space that is left free on every disk. The disk may be the guard's, and a guard that cannot write ends.
+/// The bytes that a backup leaves free on every disk. The guard's store may be on the same disk, and a guard
+/// that cannot write ends.
 const LEFT_FREE: u64 = 16 << 20;
 
 impl AtomicBackupFile {
+    /// Begins a backup with the name `path`.
+    ///
     /// # Errors
-    /// The file exists already, or its folder cannot be written.
+    /// Returns an error if the file exists already and must be kept, or if its folder cannot be written.
     pub fn begin(path: &Path, existing: OverwritePolicy) -> Result<Self, WriteBackupError> {
         if existing == OverwritePolicy::Keep && path.symlink_metadata().is_ok() {
             return Err(WriteBackupError::Exists { path: path.display().to_string() });
@@ -53,10 +57,10 @@ impl AtomicBackupFile {
         Ok(Self { file, path: path.to_owned(), existing })
     }
 
-    /// Ends the backup. The file is read again before it gets its name.
+    /// Ends the backup. The file is read again and verified before it gets its name.
     ///
     /// # Errors
-    /// The written file is not complete, or cannot get its name.
+    /// Returns an error if the written file is not complete, or cannot get its name.
     pub fn finish(self) -> Result<BackupHeader, WriteBackupError> {
         let Self { file, path, existing } = self;
         let synced = file.as_file().sync_all();
@@ -78,7 +82,7 @@ impl AtomicBackupFile {
     fn check_space(&self, bytes: usize) -> io::Result<()> {
         let disk = fstatvfs(self.file.as_file())?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        // Some file systems do not count and report no free space.
+        // Some file systems do not count blocks and report no free space, so the check would always fail there.
         if disk.f_blocks > 0 && free < LEFT_FREE.saturating_add(bytes as u64) {
             let message =
                 format!("the disk is full but for {free} bytes, and {LEFT_FREE} are left to others");
@@ -105,12 +109,12 @@ impl WriteBackupError {
     }
 }
 
-/// A name without a folder means the current folder.
+/// The folder of a path. A name without a folder is in the current folder.
 pub(super) fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Ensures that the names in the folder of this file are on the disk.
+/// Writes the names in the folder of this file to the disk.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(parent_folder(path))?.sync_all()
 }

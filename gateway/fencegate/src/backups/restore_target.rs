@@ -1,5 +1,5 @@
-//! The path at which a store is created from a backup. No process may use the path meanwhile. An old store is moved
-//! aside, and never removed.
+//! The path at which a store is created from a backup. No other process may use the path meanwhile. An old store is
+//! moved aside, and never removed.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -18,22 +18,22 @@ use tempfile::TempPath;
 
 use super::atomic_file::{OverwritePolicy, parent_folder, sync_folder};
 
-/// The path of a store. As long as this exists, no guard starts on the store in it.
+/// The path of a store. While this value exists, no guard can start on the store at the path.
 pub struct RestoreTarget {
     path: PathBuf,
-    /// The old store, locked as a guard locks it.
+    /// The file of the old store, locked as a guard locks it.
     existing: Option<File>,
-    /// The progress of the old store.
+    /// The header of the old store, if it can still be read.
     known: Option<ReplacedStoreHeader>,
 }
 
-/// The progress of a store, if it can still be read.
+/// The header of a store that was or will be moved aside.
 struct ReplacedStoreHeader {
     path: PathBuf,
     header: BackupHeader,
 }
 
-/// No store was created, and the old store is still in its place.
+/// The error of a restore. No store was created, and the old store is still in its place.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreBackupError {
     #[error(
@@ -46,7 +46,7 @@ pub enum RestoreBackupError {
     Changed { path: String },
     #[error("FG0614: {0}")]
     Newer(StoreError),
-    /// The error has a code of its own.
+    /// The message of the error begins with a code of its own.
     #[error("{0}")]
     Moved(StoreError),
     #[error("FG0614: {path}: {source}")]
@@ -62,8 +62,10 @@ pub enum RestoreBackupError {
 }
 
 impl RestoreTarget {
+    /// Locks the old store at the path, if there is one.
+    ///
     /// # Errors
-    /// An old store is at the path and must stay, or a process uses it.
+    /// Returns an error if an old store is at the path and must be kept, or if a process uses it.
     pub fn open(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreBackupError> {
         if path.symlink_metadata().is_ok() {
             if existing == OverwritePolicy::Keep {
@@ -72,7 +74,8 @@ impl RestoreTarget {
             let (old, known) = lock_existing(path)?;
             return Ok(Self { path: path.to_owned(), existing: Some(old), known });
         }
-        // A command that was killed during its last steps has left nothing here, and the store under its other name.
+        // A restore that was killed between its two renames has left no store at the path. Its old store is under
+        // the name of a replaced one, and still bounds the floor.
         let newest = newest_replaced_number(path).map_err(|source| RestoreBackupError::io(path, source))?;
         let known = match newest {
             Some(number) => lock_existing(&replaced_path(path, number))?.1,
@@ -84,7 +87,7 @@ impl RestoreTarget {
     /// Creates the store. When this returns, the store is at its path.
     ///
     /// # Errors
-    /// The backup is not complete, or the floor is below the newest token of the old store.
+    /// Returns an error if the backup is not complete, or if the floor is below the newest token of the old store.
     pub fn restore(
         self,
         backup: &Path,
@@ -104,7 +107,7 @@ impl RestoreTarget {
         self.copy_owner(&new).map_err(failed)?;
         let aside = self.move_aside()?;
         if let Err(failure) = new.persist_noclobber(&self.path) {
-            // The old store comes back. If that fails as well, it stays under its other name.
+            // Move the old store back. If that fails as well, the old store keeps the name of a replaced one.
             aside.iter().for_each(|aside| drop(move_back(aside, &self.path)));
             return Err(failed(failure.error));
         }
@@ -141,7 +144,7 @@ impl RestoreTarget {
         TempPath::try_from_path(&path).map_err(failed)
     }
 
-    /// Gives the store to the owner of the folder, which is the user of the guard. The user of this command may be
+    /// Gives the store to the owner of the folder, which is the user of the guard: the user of this command may be
     /// root.
     fn copy_owner(&self, new: &Path) -> io::Result<()> {
         let of = match &self.existing {
@@ -180,13 +183,13 @@ impl RestoreBackupError {
 pub struct RestoredStore {
     /// The description of the backup.
     pub header: BackupHeader,
-    /// The present path of the old store.
+    /// The path to which the old store was moved, if there was one.
     pub aside: Option<PathBuf>,
-    /// How long the guard stays closed after its first start.
+    /// The time for which the guard admits nothing after its first start.
     pub closed_for: Duration,
 }
 
-/// Locks a store that no process uses, and reads its progress. No process can open it until the file is released.
+/// Locks a store that no process uses, and reads its header. No process can open the store until the file is closed.
 fn lock_existing(path: &Path) -> Result<(File, Option<ReplacedStoreHeader>), RestoreBackupError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|source| RestoreBackupError::io(path, source))?;
@@ -196,7 +199,7 @@ fn lock_existing(path: &Path) -> Result<(File, Option<ReplacedStoreHeader>), Res
     Ok((file, known))
 }
 
-/// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
+/// The header of a store. `None` for a damaged store, of which nothing can be read: it may be replaced.
 fn read_replaced_header(path: &Path) -> Result<Option<ReplacedStoreHeader>, RestoreBackupError> {
     let header = match RedbStore::open(path).and_then(|store| store.backup_header()) {
         Ok(header) => Some(header),
@@ -204,7 +207,7 @@ fn read_replaced_header(path: &Path) -> Result<Option<ReplacedStoreHeader>, Rest
         Err(StoreError::Missing { path }) => return Err(RestoreBackupError::Changed { path }),
         Err(moved @ StoreError::Moved { .. }) => return Err(RestoreBackupError::Moved(moved)),
         Err(newer @ StoreError::Newer { .. }) => return Err(RestoreBackupError::Newer(newer)),
-        // A backup file was put at the path of a store.
+        // The file at the path of the store is a backup file, which has a header of its own.
         Err(StoreError::Backup { .. }) => verify_backup(path).ok(),
         Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
     };
@@ -222,7 +225,7 @@ fn lock_file(file: &File, path: &Path) -> Result<(), RestoreBackupError> {
     })
 }
 
-/// A lock on a file does not protect its name, so the name may belong to another file by now.
+/// Checks that `path` still names the locked file: a lock does not prevent that the name is given to another file.
 fn check_same_file(file: &File, path: &Path) -> Result<(), RestoreBackupError> {
     let failed = |source| RestoreBackupError::io(path, source);
     let held = file.metadata().map_err(failed)?;
@@ -238,7 +241,7 @@ fn move_back(aside: &Path, path: &Path) -> io::Result<()> {
     Ok(renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE)?)
 }
 
-/// The largest number of a store that was moved aside from this place.
+/// The largest number of a store that was moved aside from `path`.
 fn newest_replaced_number(path: &Path) -> io::Result<Option<u64>> {
     let mut newest = None;
     for entry in fs::read_dir(parent_folder(path))? {

@@ -1,4 +1,4 @@
-//! `fencegate acl`: shows and sets who may write the nodes of an installation, directly in ZooKeeper.
+//! `fencegate acl`: shows and sets which identities may write the nodes of an installation, directly in ZooKeeper.
 
 use std::process::ExitCode;
 
@@ -79,7 +79,7 @@ pub(super) fn run(verb: &AclCommand, policy: &plan::ZooKeeperSettings) -> Result
     }
 }
 
-/// Who may write the nodes of an installation.
+/// The identities that may write the nodes of an installation.
 struct AclSnapshot {
     root: String,
     /// The identities that the policy permits.
@@ -88,8 +88,10 @@ struct AclSnapshot {
 }
 
 impl AclSnapshot {
+    /// The report for people.
+    ///
     /// # Errors
-    /// Others may write some of the nodes.
+    /// Returns an error if identities other than the intended ones may write some of the nodes.
     fn text(&self) -> Result<String, AclCommandError> {
         let Self { root, intended, audit } = self;
         if audit.count > 0 {
@@ -101,7 +103,7 @@ impl AclSnapshot {
         Ok(format!("{root}: {} nodes{bound} may be written by nobody but {writers}", audit.looked))
     }
 
-    /// `open_nodes` names the first ones of them.
+    /// The report for programs. `open_nodes` names only the first ones of the open nodes.
     fn json(&self) -> String {
         let Self { root, intended, audit: AclAuditReport { looked, unfinished, open, count } } = self;
         let document = json!({
@@ -136,7 +138,7 @@ fn set(policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
         let applied = apply_acl(link, root).await;
         let AclApplyReport { nodes, closed_to_us } =
             applied.map_err(|source| AclCommandError::Change { root: root.to_owned(), source })?;
-        // For a later reader of the log, who does not see the terminal.
+        // The audit log records the change for readers who do not see the terminal.
         info!(target: "audit", root, nodes, "acl set");
         if let Some(first) = closed_to_us.first() {
             let count = closed_to_us.len();

@@ -65,12 +65,12 @@ pub(super) struct AdminTargetArgs {
 pub(super) struct AdminTarget {
     /// Host and port.
     pub(super) admin: String,
-    /// The address is a default, so it may belong to another process.
+    /// True if the address is the default one. It may then belong to another process.
     guessed: bool,
     token: Option<PathBuf>,
     tls: Option<plan::ClientTls>,
     pub(super) timeout: Option<Duration>,
-    /// Where the process is registered; known only of a gateway, and by its file.
+    /// The place of the process in ZooKeeper; known only of a gateway that was found by its policy.
     registration: Option<GatewayHeartbeatLookup>,
 }
 
@@ -99,7 +99,7 @@ pub(super) enum AdminClientError {
     Tls { admin: String, source: TlsClientConfigError },
     #[error("{said}")]
     NotFound { said: String },
-    /// `reason` is the word that programs read.
+    /// A refusal of the process. `reason`: its word for programs.
     #[error("{said}")]
     Refused { reason: String, said: String },
     #[error("FG0601: {admin} is not the admin address of {what}")]
@@ -148,7 +148,8 @@ impl AdminTargetArgs {
             admin: connect_address(admin.address).to_string(),
             guessed: false,
             token: self.token_file.clone().or(admin.bearer),
-            // The command connects by an address, and no certificate has that address.
+            // The command connects to an IP address, which no certificate contains, so the certificate is checked for
+            // `localhost`.
             tls: admin.tls.map(|_| plan::ClientTls { server_name: Some("localhost".into()), ..tls }),
             timeout: self.timeout,
             registration,
@@ -157,24 +158,24 @@ impl AdminTargetArgs {
 }
 
 impl AdminTarget {
-    /// For queries that need no credentials: the token file need not be readable.
+    /// Leaves the token out, for queries that need no credentials. The token file need not be readable then.
     pub(super) fn without_token(self) -> Self {
         Self { token: None, ..self }
     }
 
-    /// For a verb that draws on the terminal while it waits: nothing else is written meanwhile.
+    /// Switches off the note about a slow answer, for a verb that draws on the terminal while it waits.
     pub(super) fn without_notes(self) -> Self {
         Self { registration: None, ..self }
     }
 }
 
 impl AdminTargetArgs {
-    /// The file that was named.
+    /// The policy that the command line names.
     pub(super) fn file(&self) -> Option<&Path> {
         self.policy.as_deref()
     }
 
-    /// The arguments of the command line, to be repeated in printed commands.
+    /// The arguments for the same target, to be repeated in printed commands.
     fn to_args(&self) -> Vec<OsString> {
         let files = [
             ("-c", &self.policy),
@@ -189,7 +190,7 @@ impl AdminTargetArgs {
     }
 }
 
-/// A listener on all addresses is reached on loopback.
+/// The address by which this machine reaches the listener: loopback for a listener on all addresses.
 fn connect_address(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         let here: IpAddr =
@@ -209,9 +210,9 @@ pub(super) struct AdminClient {
     registration: Option<GatewayHeartbeatLookup>,
 }
 
-/// The time limit for an answer that changes nothing.
+/// The default time limit for a query that changes nothing.
 const LOOK: Duration = Duration::from_secs(10);
-/// The time limit for an answer to a change. The process may have to write a decision to its disk.
+/// The default time limit for a change. The process may have to write its decision to disk.
 const CHANGE: Duration = Duration::from_secs(60);
 
 impl AdminClient {
@@ -248,7 +249,7 @@ impl AdminClient {
         })
     }
 
-    /// Waits for an answer. When it takes long, what ZooKeeper says of the process is told meanwhile, once.
+    /// Waits for an answer. If the answer takes long, the state of the process in ZooKeeper is reported once.
     async fn wait<T>(&mut self, call: impl AsyncFnOnce(&mut JsonClient) -> T) -> T {
         let Some(registration) = self.registration.clone() else { return call(&mut self.client).await };
         let admin = &self.admin;
@@ -275,7 +276,7 @@ impl AdminClient {
         self.success_body(answer)
     }
 
-    /// The response with its status, where several statuses are good. Gives up after `patience`.
+    /// The response with its status, for queries with several successful statuses. Gives up after `patience`.
     pub(super) async fn get_response(
         &mut self,
         path: &str,
@@ -291,7 +292,7 @@ impl AdminClient {
         self.success_body(answer)
     }
 
-    /// The response with its status, where several statuses are good.
+    /// The response to a change with its status, for changes with several successful statuses.
     pub(super) async fn post_response(
         &mut self,
         path: &str,
@@ -308,7 +309,7 @@ impl AdminClient {
         }
     }
 
-    /// A response that is read in parts.
+    /// Posts a request whose response is read in parts.
     pub(super) async fn post_stream(&mut self, path: &str) -> Result<StreamedResponse, AdminClientError> {
         let limit = self.timeout.unwrap_or(CHANGE);
         let begun = self.wait(async |client| client.post_stream(path, limit).await).await;
@@ -345,7 +346,7 @@ impl AdminClient {
         }
     }
 
-    /// The process that responds is of another kind.
+    /// The error that the process at the address is of another kind.
     pub(super) fn wrong_process_error(&self) -> AdminClientError {
         AdminClientError::WrongProcess { admin: self.admin.clone(), what: self.what }
     }
@@ -355,14 +356,14 @@ impl AdminClient {
     }
 }
 
-/// Runs one query on a runtime of its own.
+/// Runs one query on its own tokio runtime.
 pub(super) fn with_client<R>(
     found: &AdminTarget,
     of: CommandHintTarget,
     question: impl AsyncFnOnce(&mut AdminClient) -> Result<R, AdminClientError>,
 ) -> Result<R, AdminClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // A session with ZooKeeper has tasks of one thread.
+    // A session with ZooKeeper spawns local tasks, so it needs a `LocalSet`.
     LocalSet::new().block_on(&runtime, async {
         let mut asker = AdminClient::connect(found, of).await?;
         question(&mut asker).await

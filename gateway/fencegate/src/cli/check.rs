@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     exit_result(&checked.diagnostics, arguments.strict)
 }
 
-/// The explanation of the request that was asked about; `None` without one, and where the file has errors.
+/// Explains the request that was asked about. `None` if there is no such request, or if the file has errors.
 fn explain_request(file: &PolicyFile, arguments: &CheckArgs) -> Result<Option<RequestExplanation>, ExitCode> {
     let usage = |why: &str| {
         print_error(format_args!("error: {why}"));

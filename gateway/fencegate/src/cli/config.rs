@@ -1,5 +1,5 @@
-//! Finds the file or process for a command: by the command line, else by the environment, else in the place where
-//! packages put it.
+//! Finds the file or process for a command: by the command line, else by the environment, else at the path that
+//! packages use.
 
 use std::{
     env,
@@ -29,7 +29,8 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The plan, for a verb that needs it only to find ZooKeeper. Warnings are left to `check` and `run`.
+    /// Reads the plan for a verb that needs it only to find ZooKeeper. Warnings are not shown here; `check` and
+    /// `run` show them.
     pub(super) fn plan(&self) -> Result<GatewayPlan, ExitCode> {
         policy::read_gateway_quietly(&resolve_file(self.config.as_deref(), CommandHintTarget::Gateway)?)
     }
@@ -43,7 +44,7 @@ pub(super) fn default_path(of: CommandHintTarget) -> &'static Path {
     })
 }
 
-/// As [`file`], with an absolute path: printed commands are run from other folders, too.
+/// Like [`resolve_file`], with an absolute path, because printed commands are also run from other folders.
 pub(super) fn absolute_file(given: Option<&Path>, of: CommandHintTarget) -> Result<PathBuf, ExitCode> {
     let absolute = given.map(|given| path::absolute(given).unwrap_or_else(|_| given.to_owned()));
     resolve_file(absolute.as_deref(), of)
@@ -57,7 +58,7 @@ pub(super) fn resolve_file(given: Option<&Path>, of: CommandHintTarget) -> Resul
     resolve_file_without_hint(given, of)
 }
 
-/// As [`file`], where the kind of the file is not known yet.
+/// Like [`resolve_file`], for a file whose kind is not known yet, so printed commands do not name it again.
 pub(super) fn resolve_file_without_hint(
     given: Option<&Path>,
     of: CommandHintTarget,
@@ -74,7 +75,7 @@ pub(super) fn resolve_file_without_hint(
     })
 }
 
-/// The file of the environment, or the installed one.
+/// The file that the environment names, else the installed file if it exists.
 fn env_or_default(
     environment: Option<OsString>,
     of: CommandHintTarget,
@@ -96,7 +97,7 @@ pub(super) enum AdminTargetSource {
     Admin(String),
     /// By the file that it was started with.
     File(PathBuf),
-    /// Not at all. This is the address unless its file has another one.
+    /// Not specified. The address is the default one, unless the file of the process has another one.
     Default(&'static str),
 }
 
@@ -136,7 +137,8 @@ fn choose_target(
 mod tests {
     use super::*;
 
-    /// The command line counts before the environment, and the environment before the default file and address.
+    /// The command line takes precedence over the environment, and the environment over the default file and
+    /// address.
     #[test]
     fn command_line_overrides_environment_overrides_default() {
         let admin = Some("a:1");

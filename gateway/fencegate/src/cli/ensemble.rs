@@ -1,4 +1,4 @@
-//! Queries ZooKeeper directly, with a session for one query. No gateway is needed.
+//! Queries ZooKeeper directly, with a session for one query, so that no gateway is needed.
 
 use std::io;
 
@@ -32,7 +32,7 @@ fn diagnostic_code(why: &ZkError) -> &'static str {
     }
 }
 
-/// The command that says what to look at.
+/// The hint at the command that explains the error.
 fn explain_hint(why: &ZkError) -> &'static str {
     match why {
         ZkError::Tls(_) => "`fencegate explain FG0521` says what to look at",
@@ -41,7 +41,7 @@ fn explain_hint(why: &ZkError) -> &'static str {
     }
 }
 
-/// Connects, queries, and closes the session.
+/// Connects to ZooKeeper, runs `question`, and closes the session.
 pub(super) fn with_session<R, E: From<ConnectZooKeeperError>>(
     policy: &plan::ZooKeeperSettings,
     question: impl AsyncFnOnce(&ZkSession, &ZkPaths) -> Result<R, E>,

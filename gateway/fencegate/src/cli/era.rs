@@ -101,16 +101,16 @@ pub(super) struct EraReport {
     pub(super) ensemble: String,
     era: u64,
     base: u64,
-    /// No known token is above this epoch.
+    /// The highest known epoch: no known token is above it.
     pub(super) floor: u64,
-    /// A larger epoch is known than ZooKeeper has issued.
+    /// True if an epoch is known that is larger than all that ZooKeeper has issued: ZooKeeper has lost writes.
     #[serde(skip)]
     pub(super) went_back: bool,
-    /// A gateway has seen this epoch, which ZooKeeper in its present state has not given out. So no gateway grants
-    /// locks.
+    /// The epoch that a gateway has seen although ZooKeeper, in its present state, has not issued it. While it is
+    /// recorded, no gateway grants locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) suspect: Option<u64>,
-    /// The gateway that has seen it.
+    /// The name of the gateway that has seen the epoch `suspect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspected_by: Option<String>,
     /// The record in `state_dir` on this machine for this installation, else for the one with the largest epoch.
@@ -135,7 +135,7 @@ struct EraBumpReport {
     ensemble: String,
     era: u64,
     base: u64,
-    /// The highest known epoch. The base lies above it.
+    /// The highest known epoch. The new base lies above it.
     above: u64,
 }
 
@@ -158,7 +158,8 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
         EraCommand::Bump { at_least, installation, force, format, .. } => {
             let state = match state_records(plan) {
                 Ok(records) => records,
-                // An unreadable `state_dir` must not stop the bump that makes up for it.
+                // With `--at-least`, the operator names the highest epoch, so the bump does not need a readable
+                // `state_dir`.
                 Err(why) if at_least.is_some() => {
                     warn!(%why, "state_dir is not taken into account");
                     Vec::new()
@@ -181,7 +182,8 @@ fn state_records(plan: &plan::GatewayPlan) -> Result<Vec<HighestEpochRecord>, St
     plan.state_dir.as_deref().map_or(Ok(Vec::new()), read_state_dir)
 }
 
-/// The machine of an operator has the policy, but perhaps not the files that gateways write.
+/// Reads the records of `state_dir`. No records if the folder is missing: the machine of an operator may have the
+/// policy without the files that gateways write.
 fn read_state_dir(folder: &Path) -> Result<Vec<HighestEpochRecord>, StateDirError> {
     if folder.try_exists().is_ok_and(|there| !there) {
         warn!(folder = %folder.display(), "there is no state_dir on this machine: nothing is known from it");
@@ -231,7 +233,7 @@ fn init(
     })
 }
 
-/// The highest epoch that is known.
+/// Reads the identity of the installation and the highest known epoch.
 pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraCommandError> {
     let state = state_records(plan);
     ensemble::with_session(&plan.zookeeper, async |link, paths| {
@@ -258,7 +260,7 @@ pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraCommandErro
     })
 }
 
-/// How often a bump begins anew if a gateway has written `meta` in between.
+/// The most attempts of a bump. An attempt fails if a gateway has changed `meta` since it was read.
 const ROUNDS: usize = 4;
 
 fn bump(
@@ -283,7 +285,7 @@ fn bump(
                 Err(BumpEraError::Changed { .. }) if round < ROUNDS => {}
                 bumped => {
                     let InstallationMeta { uuid: ensemble, era, base, .. } = bumped?;
-                    // For a later reader of the log, who does not see the terminal.
+                    // The audit log records the change for readers who do not see the terminal.
                     info!(target: "audit", installation = ensemble, era, base, above, "era bumped");
                     return Ok(EraBumpReport { ensemble, era, base, above });
                 }

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// By the path of a verb: lines to be typed as they stand.
+/// Command lines for each path of a verb; they can be typed as they are.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("run", &["fencegate run -c policy.yaml", "fencegate run -c policy.yaml --watch"]),
     (
@@ -96,7 +96,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("demo", &["fencegate demo --once", "fencegate demo --compare"]),
 ];
 
-/// The same command, with examples behind the help of each verb.
+/// The command, with examples at the end of the help of each verb.
 pub(super) fn with_examples(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, (path, lines)| {
         let path: Vec<&str> = path.split(' ').collect();
@@ -120,7 +120,7 @@ mod tests {
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quoted = false;
-        // What a shell does with the rest is not the command's.
+        // A pipe or a redirection is for the shell, so it is not part of the command line to parse.
         for letter in
             line.split(" | ").next().unwrap_or_default().split(" > ").next().unwrap_or_default().chars()
         {
@@ -134,14 +134,14 @@ mod tests {
         words.collect()
     }
 
-    /// Every verb has examples in its help, and each of them is a command line that is understood.
+    /// Every verb has examples in its help, and each of them is a valid command line.
     #[test]
     fn every_verb_has_examples_that_parse() {
         let command = super::super::command();
         let mut without = Vec::new();
         super::super::tests::for_each_command(&command, "", &mut |path, verb| {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
-            // A verb that only has verbs below it is never typed alone.
+            // A verb that only groups other verbs is never typed alone, so it needs no examples.
             if !path.is_empty() && !verb.is_subcommand_required_set() && !help.contains("Examples:") {
                 without.push(path.to_owned());
             }

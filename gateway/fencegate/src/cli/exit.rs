@@ -21,21 +21,21 @@ pub(super) const USAGE: u8 = 2;
 pub(super) const CONFIGURATION: u8 = 78;
 /// `EX_IOERR` of sysexits.h: the work was done, but its output could not be written.
 pub(super) const UNWRITTEN: u8 = 74;
-/// Of `verify`: at least one case failed. Of `reload --fleet`: a route would be refused.
+/// At least one case of `verify` failed, or `reload --fleet` found a route that would be refused.
 pub(super) const FAILED: u8 = 3;
-/// `verify`: no case failed, and at least one could not be decided.
+/// No case of `verify` failed, and at least one could not be decided.
 pub(super) const UNDECIDED: u8 = 4;
 /// `EX_UNAVAILABLE` of sysexits.h: the service of `verify`, or the process of `ready`, could not be reached.
 pub(super) const UNREACHABLE: u8 = 69;
 
-/// Reports a mistake on the command line, or prints the requested help, and ends. For a verb that runs a command, the
-/// exit code says that nothing was run.
+/// Reports a mistake on the command line, or prints the requested help, and ends the process. For a verb that runs a
+/// command, the exit code tells that the command was not run.
 pub(super) fn exit_with_usage(mistake: &clap::Error) -> ! {
     let is_help = matches!(mistake.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if is_help || !is_command_runner(env::args_os()) {
         mistake.exit();
     }
-    // Does not fail if no reader is left.
+    // The exit code matters more than the message, so a failure to print is ignored.
     mistake.print().ok();
     process::exit(NOT_RUN.into())
 }

@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &InitArgs) -> Result<(), ExitCode> {
     }
 }
 
-/// The file has no text.
+/// The description could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("FG0530: read {name}; see whether the path is right, and whether this user may read it")]
 struct ReadDescriptionError {
@@ -59,7 +59,8 @@ fn import(path: &Path, format: OutputFormat) -> Result<(), ExitCode> {
         print_error(diagnostic.render(&name, text));
         ExitCode::from(RUNTIME)
     };
-    // A file that is too large may have been cut within a character.
+    // A file above the size limit was cut, perhaps within a character. Then `import` reports its size, and not its
+    // encoding.
     let is_cut = bytes.len() > OpenApiDocument::LARGEST;
     let text = String::from_utf8_lossy(&bytes);
     if !is_cut && std::str::from_utf8(&bytes).is_err() {
@@ -88,7 +89,7 @@ fn import(path: &Path, format: OutputFormat) -> Result<(), ExitCode> {
     Ok(())
 }
 
-/// The bytes of the file, and one more than any description has where it is larger.
+/// Reads the file, but at most one byte more than the size limit, so that a larger file is noticed.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let most = u64::try_from(OpenApiDocument::LARGEST).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();

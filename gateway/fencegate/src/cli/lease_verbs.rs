@@ -129,7 +129,7 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
             at.request(async |gateway| gateway.post(&path, &json!({ "why": why })).await, revoked_text)
         }
         LeaseAdminCommand::Break { reference, yes: false, why, at } => {
-            // So that the printed commands name the gateway in the same way.
+            // Resolving the target makes the commands printed below name the gateway as this command line does.
             at.place.resolve(CommandHintTarget::Gateway)?;
             let of = shell_quote(reference);
             let why = shell_quote(why);
@@ -152,7 +152,7 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
     }
 }
 
-/// `limit` and `key` are those of this command. The printed command repeats them.
+/// The list for people. `limit` and `key`: as on the command line, for the printed command that lists the rest.
 fn list_text(list: &AdminLeaseList, limit: u32, key: Option<&str>) -> String {
     let AdminLeaseList { gateway, held, waiting, leases, more } = list;
     let held = pluralize(*held, "lease");
@@ -244,7 +244,7 @@ fn describe(lease: &AdminLease) -> String {
     format!("lease {} of {}: {state}{}", lease.reference, lease.gateway, rows_text(&table))
 }
 
-/// The rows without the line of heads, which is empty.
+/// The rows of the table without its header line, which is empty.
 fn rows_text(table: &TextTable) -> String {
     let text = table.to_string();
     text.trim_end().lines().skip(1).map(|line| format!("\n  {line}")).collect()

@@ -7,7 +7,8 @@ use super::{
     run_locked_args::{self, RunLockedArgs},
 };
 
-/// Either of the two. With optional groups of clap alone it would not be clear which one the user meant.
+/// A key with a command, or a verb. With optional groups of clap alone it would not be clear which of the two
+/// the user meant.
 #[derive(Debug)]
 pub(super) enum LockArgs {
     Verb(LockCommand),
@@ -29,7 +30,7 @@ impl FromArgMatches for LockArgs {
 }
 
 impl Args for LockArgs {
-    /// A verb is the first word. After an option, the same word is a key.
+    /// Only the first word can be a verb. After an option, the same word is a key.
     fn augment_args(command: Command) -> Command {
         LockCommand::augment_subcommands(RunLockedArgs::augment_args(command))
             .args_conflicts_with_subcommands(true)

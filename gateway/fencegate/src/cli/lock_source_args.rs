@@ -39,11 +39,11 @@ pub(super) struct LockSourceArgs {
 }
 
 impl LockSourceArgs {
-    /// `note` is shown to other clients as the note of the holder.
+    /// The source of the lock for `key`. `note` is shown to other clients as the note of the holder.
     ///
     /// # Errors
-    /// A file cannot be read, or has a mistake, or no request of the policy can have the key; the reason is on
-    /// stderr. A gateway checks the key itself.
+    /// Returns an exit code if a file cannot be read or has a mistake, or if no request of the policy can have the
+    /// key; the reason is on stderr. A key for a gateway is checked by the gateway.
     pub(super) fn source(
         &self,
         key: &ResourceKey,

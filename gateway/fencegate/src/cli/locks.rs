@@ -102,7 +102,7 @@ pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
     print_result(result)
 }
 
-/// The list for people.
+/// Renders the list as text for people.
 pub(super) fn text(all: &LockListJson) -> String {
     let LockListJson { locks, more, .. } = all;
     let head = summary_line(all);
@@ -168,7 +168,7 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
     match verb {
         LockCommand::Show { key, place, format } => show(key, place, *format),
         LockCommand::Break { key, yes: false, place, .. } => {
-            // So that the printed commands name the gateway in the same way.
+            // Resolving the target makes the commands printed below name the gateway as this command line does.
             place.resolve(CommandHintTarget::Gateway)?;
             let [show, break_it] = ["show", "break --yes"].map(|verb| {
                 command_hint::command_line(
@@ -198,7 +198,7 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
     }
 }
 
-/// The flag on the command line has another name than the field that programs send.
+/// The error of the gateway names the field `force`. The command line has the flag `--force` instead.
 fn with_flag_name(error: AdminClientError) -> AdminClientError {
     match error {
         AdminClientError::Refused { reason, said } if reason == "force" => {
@@ -266,14 +266,15 @@ fn broken_text(key: &str, done: &Value) -> String {
     )
 }
 
-/// The longest wait of `--wait`.
+/// The time after which `--wait` gives up.
 const ENDS: Duration = Duration::from_secs(120);
 
 pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
     let found = draining.place.resolve(CommandHintTarget::Gateway)?;
     let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
-        // If no reader is left, the wait continues.
+        // The result of printing is returned later: without a reader of stdout, the command still waits for the
+        // process to end.
         let printed =
             print_text("draining: what runs goes on, nothing new is taken, and then the process ends");
         if draining.wait {

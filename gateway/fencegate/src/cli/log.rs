@@ -1,4 +1,4 @@
-//! The log: facts as fields on stderr, for people or for machines.
+//! The log: facts as fields on stderr, for people or for programs.
 
 use std::{
     env,
@@ -20,26 +20,28 @@ pub(super) enum OutputFormat {
     Json,
 }
 
-/// How this process writes its log.
+/// The format in which this process writes its log.
 static WRITTEN: OnceLock<OutputFormat> = OnceLock::new();
 
 pub(super) fn log_format() -> OutputFormat {
     WRITTEN.get().copied().unwrap_or(OutputFormat::Text)
 }
 
-/// Filter, in the syntax of `tracing-subscriber`'s `EnvFilter`.
+/// The environment variable with the filter, in the syntax of `tracing-subscriber`'s `EnvFilter`.
 const FILTER: &str = "FENCEGATE_LOG";
 
-/// If it is set and not empty, nothing has colour (no-color.org).
+/// The environment variable that switches colours off if it is set and not empty (no-color.org).
 const NO_COLOR: &str = "NO_COLOR";
 
-/// The client library logs every reconnect at `info`. The events of our own session report each change once.
+/// The default filter. The ZooKeeper library logs every reconnect at `info`, so it is limited to errors: our own
+/// session reports each change once.
 const DEFAULT: &str = "info,zookeeper_client=error";
 
-/// The result of the command shows how its lock fared, so the log is silent.
+/// The default filter of a command under a lock: nothing, because the result of the command tells what happened
+/// to its lock.
 const QUIET: &str = "off";
 
-/// How much is logged by default, and how it is written.
+/// The default amount of logging, and how the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LogProfile {
     /// For a process that serves requests or holds a lock: none of its threads waits for the reader of stderr.
@@ -64,7 +66,8 @@ pub(super) fn start_logging(format: OutputFormat, loudness: LogProfile) {
     };
     let lines = fmt::layer()
         .with_writer(writer)
-        // `tracing-subscriber` would report them with `eprintln!`, which panics if the reader of the log is gone.
+        // `tracing-subscriber` would report its own errors with `eprintln!`, which panics if no reader of stderr
+        // is left.
         .log_internal_errors(false)
         .with_ansi(has_color(stderr().is_terminal(), env::var_os(NO_COLOR).as_deref()));
     let lines = match format {
@@ -85,7 +88,7 @@ fn has_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
 mod tests {
     use super::*;
 
-    /// A log has colour on a terminal only, and not where the user has asked for none.
+    /// A log has colour only on a terminal, and only if `NO_COLOR` is not set.
     #[test]
     fn no_color_is_obeyed() {
         let set = |value: &'static str| Some(OsStr::new(value));

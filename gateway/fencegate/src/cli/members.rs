@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &MembersArgs) -> Result<(), ExitCode> {
     }))
 }
 
-/// A gateway is there once for each of its sessions.
+/// Renders one row for each gateway, although a gateway is registered once for each of its sessions.
 fn text(registered: &[RegisteredGateway]) -> String {
     let mut gateways: BTreeMap<&str, Vec<&RegisteredGateway>> = BTreeMap::new();
     for one in registered {
@@ -62,7 +62,8 @@ fn text(registered: &[RegisteredGateway]) -> String {
     format!("{head}\n\n{table}")
 }
 
-/// During a restart two processes with one name may report different values.
+/// The different values of all sessions. During a restart, two processes of one name may report different
+/// values.
 fn join_distinct_values<'r>(
     sessions: &[&'r RegisteredGateway],
     of: impl Fn(&'r RegisteredGateway) -> Option<&'r str>,
@@ -95,7 +96,7 @@ fn ready_text(sessions: &[&RegisteredGateway]) -> String {
 mod tests {
     use super::*;
 
-    /// A command under a lock is registered like a gateway, and is none.
+    /// A command under a lock is registered like a gateway, and is not counted as one.
     #[test]
     fn commands_are_not_counted_as_gateways() {
         let gateway = RegisteredGateway { plan: Some("00000000000000a7".into()), ..session(true, false, 0) };

@@ -97,7 +97,7 @@ struct MigrationSummary {
     operations_unknown: u64,
     doubts: u64,
     longest_doubt_ms: u128,
-    /// How many keys are closed at first; `null` for all.
+    /// The number of keys that are closed at first; `null` if all are.
     closed_keys: Option<u64>,
     closed_ms: u128,
     took_ms: u128,
@@ -124,7 +124,7 @@ fn migrate(
     rules: GuardConfig,
     place: impl FnOnce() -> Result<fencegate_guard_postgres::postgres::PostgresConfig, PostgresConfigError>,
 ) -> Result<String, MigrateGuardError> {
-    // An absolute path, because a reader may be in another folder.
+    // The printed path is absolute, because its reader may be in another folder.
     let from = path::absolute(&arguments.from.0).unwrap_or_else(|_| arguments.from.0.clone());
     let whole = StoreMigration { from, target: place()?, config: rules };
     let intent = if arguments.dry_run { StoreMigrationMode::DryRun } else { StoreMigrationMode::Migrate };

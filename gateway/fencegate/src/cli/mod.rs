@@ -158,7 +158,7 @@ enum CliCommand {
     Demo(demo::DemoOptions),
 }
 
-/// Runs the verb of the command line. Returns one of [`exit::CODES`].
+/// Runs the verb that the command line names. Returns one of [`exit::CODES`].
 pub fn run() -> ExitCode {
     if let Some(played) = reexec::run_if_reexecuted(env::args_os()) {
         return played;
@@ -210,7 +210,7 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
     Cli::from_arg_matches(&matches).map_err(|mistake| mistake.format(&mut command))
 }
 
-/// Why the manual pages could not be written.
+/// The manual pages could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("write the manual pages into {}", .folder.display())]
 struct WriteManualsError {
@@ -222,7 +222,7 @@ struct WriteManualsError {
 mod tests {
     use super::*;
 
-    /// Every verb with its path, the program itself first.
+    /// Calls `look` for the program and then for every verb, each with its path.
     pub(super) fn for_each_command(
         command: &clap::Command,
         path: &str,

@@ -1,5 +1,5 @@
 //! The only outputs of a verb: its result on stdout, and its errors on stderr. Nothing here uses `println!`, which
-//! panics if the reader is gone or the disk is full. Points in time are printed in one form for people.
+//! panics if the reader is gone or the disk is full. Also formats points in time for people.
 
 use std::{
     error::Error,
@@ -24,13 +24,13 @@ pub(super) fn print_text(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
     }
 }
 
-/// Writes a message to stderr. If that fails too, the exit code still reports the error.
+/// Writes a message to stderr. A failure is ignored, because the exit code still reports the error.
 pub(super) fn print_error(text: impl ToString) {
     let mut message = Vec::new();
     write_lines(&mut message, text.to_string().as_bytes()).and_then(|()| write_stderr(&message)).ok();
 }
 
-/// Reports a failure to a user at a terminal.
+/// Reports a failure on stderr, for a user at a terminal.
 pub(super) fn report_error(error: &(dyn Error + 'static)) -> ExitCode {
     print_error(format_args!("error: {}", error_chain(error)));
     ExitCode::from(RUNTIME)
@@ -47,7 +47,7 @@ pub(super) fn print_result<E: Error + 'static>(answer: Result<String, E>) -> Res
     answer.map_err(|error| report_error(&error)).and_then(print_text)
 }
 
-/// Ends the text with a newline if it has none.
+/// Writes the text, with a newline at its end.
 fn write_lines(out: &mut dyn Write, text: &[u8]) -> io::Result<()> {
     out.write_all(text)?;
     if !text.ends_with(b"\n") {
@@ -56,7 +56,7 @@ fn write_lines(out: &mut dyn Write, text: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// `seconds` since 1970.
+/// A point in time with its age. `seconds`: since 1970-01-01 UTC.
 pub(super) fn format_unix_seconds_and_age(seconds: u64) -> String {
     let then = UNIX_EPOCH + Duration::from_secs(seconds);
     let ago = SystemTime::now().duration_since(then).unwrap_or_default();

@@ -24,23 +24,23 @@ enum DiagnosticFilter {
     Errors,
 }
 
-/// The plan. If there is none, all errors are on stderr, and the exit code is returned. Warnings are shown in both
-/// cases.
+/// The plan of a gateway's policy. If the policy has errors, all of them are written to stderr, and the exit code
+/// is returned. Warnings are shown in both cases.
 pub(super) fn read_gateway(path: &Path) -> Result<GatewayPlan, ExitCode> {
     load_plan(&open(path)?, DiagnosticFilter::All, file::load_with_environment)
 }
 
-/// As [`read_gateway`], for a guard.
+/// Like [`read_gateway`], for the file of a guard.
 pub(super) fn read_guard(path: &Path) -> Result<GuardPlan, ExitCode> {
     load_plan(&open(path)?, DiagnosticFilter::All, file::load_guard_with_environment)
 }
 
-/// As [`read_gateway`], without warnings.
+/// Like [`read_gateway`], without warnings.
 pub(super) fn read_gateway_quietly(path: &Path) -> Result<GatewayPlan, ExitCode> {
     load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_with_environment)
 }
 
-/// As [`read_gateway_quietly`], for a guard.
+/// Like [`read_gateway_quietly`], for the file of a guard.
 pub(super) fn read_guard_quietly(path: &Path) -> Result<GuardPlan, ExitCode> {
     load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_guard_with_environment)
 }
@@ -49,12 +49,12 @@ fn open(path: &Path) -> Result<PolicyFile, ExitCode> {
     PolicyFile::open(path).map_err(|unreadable| report_unreadable(&unreadable))
 }
 
-/// Reports the reason for which there is no text, and returns the exit code.
+/// Reports that the file could not be read, and returns the exit code.
 pub(super) fn report_unreadable(unreadable: &ReadPolicyError) -> ExitCode {
     match (unreadable, log::log_format()) {
         (_, OutputFormat::Json) => error!(error = %unreadable, "failed"),
         (ReadPolicyError::Io { .. }, OutputFormat::Text) => print_error(format_args!("error: {unreadable}")),
-        // This message begins with a code, as every diagnostic does.
+        // This message begins with a code, as every diagnostic does, so `error: ` is not put before it.
         (ReadPolicyError::InvalidText(..), OutputFormat::Text) => print_error(unreadable),
     }
     ExitCode::from(match unreadable {
@@ -79,7 +79,7 @@ fn load_plan<P>(
     plan.ok_or(ExitCode::from(CONFIGURATION))
 }
 
-/// Writes one log event, because a log collector reads only lines of JSON.
+/// Logs a diagnostic as one event, because a log collector reads only lines of JSON.
 fn log_diagnostic(file: &str, diagnostic: &Diagnostic) {
     let Diagnostic { code, severity, message, place, remedy } = diagnostic;
     let code = code.number();

@@ -24,7 +24,8 @@ pub(super) enum StarterPolicy {
 }
 
 impl StarterPolicy {
-    /// The starters are the tested examples themselves, so there is no second text to keep current.
+    /// The text of the starter. Each starter is one of the tested examples, so there is no second copy to
+    /// keep current.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Minimal => include_str!("../../../../policies/examples/minimal.yaml"),
@@ -52,7 +53,7 @@ pub(super) fn starters() -> String {
     )
 }
 
-/// One starter with its file, or all starters without their files.
+/// One starter with its text, or all starters without their texts.
 pub(super) fn starters_json(one: Option<StarterPolicy>) -> String {
     let describe = |starter: &StarterPolicy| -> Option<Value> {
         let shown = starter.to_possible_value()?;
@@ -73,7 +74,7 @@ pub(super) fn starters_json(one: Option<StarterPolicy>) -> String {
     format!("{document:#}")
 }
 
-/// A test keeps the schemas equal to the fields that the reader of policies accepts.
+/// The schema. A test compares it with the fields that the reader of policies accepts.
 pub(super) fn schema(guard: bool) -> &'static str {
     match guard {
         false => schema::GATEWAY,
@@ -99,22 +100,22 @@ pub(super) fn completions(mut command: Command, shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The manual page of the command. The pages of its verbs are those of [`write_manuals`].
+/// The manual page of the command alone. [`write_manuals`] writes the pages of its verbs.
 pub(super) fn manual(command: Command) -> Vec<u8> {
     let mut page = Vec::new();
     clap_mangen::Man::new(without_help(command)).render(&mut page).expect("memory takes every byte");
     page
 }
 
-/// Writes the page of the command and of each verb.
+/// Writes the manual page of the command and of each verb into `folder`.
 ///
 /// # Errors
-/// A file cannot be written.
+/// Returns an error if a file cannot be written.
 pub(super) fn write_manuals(command: Command, folder: &Path) -> io::Result<()> {
     clap_mangen::generate_to(without_help(command), folder)
 }
 
-/// `fencegate help` prints what `--help` does, and has no page.
+/// Removes the verb `help`: it prints what `--help` does, and needs no page.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true)
 }
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Each page that the manual page of the command names is there, with the options of its verb.
+    /// Each page that the manual page of the command names exists, and has the options of its verb.
     #[test]
     fn manual_pages_exist_for_named_verbs() {
         let folder = tempfile::tempdir().expect("a folder");

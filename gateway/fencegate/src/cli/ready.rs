@@ -35,7 +35,7 @@ pub(super) struct ReadyArgs {
 /// The report of the process about its readiness.
 struct ReadinessReport {
     ready: bool,
-    /// The reason for which it is not ready; else further facts.
+    /// The reason for which the process is not ready; further facts if it is ready.
     says: String,
 }
 

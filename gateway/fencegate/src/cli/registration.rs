@@ -1,4 +1,4 @@
-//! What ZooKeeper says of a gateway that does not answer: a process that stands still answers nobody, and its locks go by its
+//! Looks up in ZooKeeper a gateway that does not answer: a frozen process answers nobody, and its locks end with its
 //! session.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,17 +18,17 @@ use tokio::time::{sleep, timeout};
 
 use super::out::print_error;
 
-/// The place at which a gateway is registered.
+/// The place in ZooKeeper at which a gateway is registered.
 #[derive(Debug, Clone)]
 pub(super) struct GatewayHeartbeatLookup {
     zookeeper: ZooKeeperSettings,
     name: String,
 }
 
-/// An answer that takes longer is worth a look at ZooKeeper.
+/// The wait for an answer after which ZooKeeper is queried.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The longest look at ZooKeeper.
+/// The time limit for the query of ZooKeeper.
 const LOOK: Duration = Duration::from_secs(5);
 
 impl GatewayHeartbeatLookup {
@@ -39,7 +39,7 @@ impl GatewayHeartbeatLookup {
         }
     }
 
-    /// Waits for a while, and then tells on stderr what ZooKeeper says of the gateway.
+    /// Waits for [`PATIENCE`], and then reports on stderr the state of the gateway in ZooKeeper.
     pub(super) async fn report_slow_answer(&self, admin: &str) {
         sleep(PATIENCE).await;
         let looked = timeout(LOOK, self.last_heartbeat()).await;
@@ -51,7 +51,8 @@ impl GatewayHeartbeatLookup {
         print_error(format_args!("{admin} does not answer yet; {says}"));
     }
 
-    /// The age of its newest heartbeat by the clocks of ZooKeeper and of this machine; `None` if it is not registered.
+    /// The age of the gateway's newest heartbeat, by the clocks of ZooKeeper and of this machine; `None` if the gateway
+    /// is not registered.
     async fn last_heartbeat(&self) -> Result<Option<Duration>, String> {
         let servers = ZkServers::from_policy(&self.zookeeper).map_err(|bad| error_chain(&bad))?;
         let link = servers.connect().await.map_err(|fault| fault.to_string())?;
@@ -103,7 +104,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A gateway that stands still is told apart from one that is gone, and from one whose listener alone hangs.
+    /// The report distinguishes a frozen gateway, one that is gone, and one whose listener alone does not answer.
     #[test]
     fn silence_is_described_by_heartbeat() {
         for (age, said) in [

@@ -36,7 +36,8 @@ pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
     let found = arguments.place.resolve(CommandHintTarget::Gateway)?;
     let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
     let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
-        // A file with mistakes is refused, with a report.
+        // The reload of a file with mistakes is answered with an error status and a report, which is parsed as
+        // well.
         let answer = gateway.post_response(&path, &json!({})).await?;
         gateway.parse::<ReloadReport>(answer.body)
     });

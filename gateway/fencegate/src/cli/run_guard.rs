@@ -48,7 +48,7 @@ enum GuardCommand {
 }
 
 impl GuardArgs {
-    /// True if the process becomes a guard, instead of querying one or changing its store.
+    /// True if the process becomes a guard. The other verbs query a guard or change its store.
     pub(super) fn is_server(&self) -> bool {
         self.verb.is_none()
     }

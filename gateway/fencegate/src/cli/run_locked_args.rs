@@ -89,7 +89,7 @@ struct KeyArg(ResourceKey);
 #[derive(Debug, Clone, Copy)]
 struct WaitArg(LockWaitPolicy);
 
-/// Why the command line cannot be followed.
+/// The command line cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 enum RunLockedUsageError {
     #[error("FG0623: `{0}`: an election has a name of printable ASCII without spaces; nothing was run")]
@@ -143,7 +143,7 @@ impl ElectArgs {
             command,
             if again { CommandRerunPolicy::Repeatedly } else { CommandRerunPolicy::Once },
             address,
-            // It waits for ever.
+            // An election waits forever, so it never ends with a conflict.
             None,
         )
     }
@@ -162,7 +162,7 @@ impl LockKeepingArgs {
         note: Option<String>,
         conflict_exit_code: Option<u8>,
     ) -> ExitCode {
-        // The mistake was reported, and nothing was run.
+        // `source` has reported the mistake.
         let Ok(mut source) = self.way.source(&wanted.key, note) else { return ExitCode::from(NOT_RUN) };
         if let Err(unfit) = check_grace(self.grace, source.renewals_before_acquire()) {
             return exit_not_run(&unfit);
@@ -186,7 +186,8 @@ impl LockKeepingArgs {
             done.map_or_else(
                 |error| {
                     let code = error.exit_code(conflict_exit_code);
-                    // A conflict that is well is no news: cron would send a letter about it.
+                    // A conflict with exit code 0 is expected, so it is not reported: cron would send a mail for each
+                    // message.
                     if code != 0 || self.verbose {
                         print_error(format_args!(
                             "error: {}",
@@ -206,10 +207,11 @@ impl LockKeepingArgs {
     }
 }
 
-/// The variable in which a command under a lock finds its key.
+/// The environment variable with the key of the lock under which a command runs.
 const FENCING_KEY: &str = "FENCING_KEY";
 
-/// Whether the other holder is most likely the command that this one runs under. It cannot end before this one has.
+/// Whether the lock is most likely held by the command that has started this one. That command cannot end before this
+/// one, so a wait would never end.
 fn waits_for_parent(error: &RunCommandError, key_of_parent: Option<&str>) -> bool {
     matches!(error, RunCommandError::NoLock(AcquireLockError::Held(key)) if Some(key.as_str()) == key_of_parent)
 }
@@ -219,8 +221,8 @@ fn exit_not_run(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     ExitCode::from(NOT_RUN)
 }
 
-/// A grace must leave time for the next renewal. With a gateway it is not known in advance how long a renewal proves
-/// the lock.
+/// Checks that the grace leaves time for the next renewal. Without a schedule nothing is checked: a gateway tells only
+/// with the lease how long a renewal proves the lock.
 fn check_grace(
     grace: Option<Duration>,
     renewals: Option<LockRenewalSchedule>,
@@ -303,7 +305,8 @@ mod tests {
         assert!(short.contains("FG0624") && short.contains("`--ttl`"), "{short}");
     }
 
-    /// Only a lock that another holds has the exit code of the user; all other failures keep theirs.
+    /// A conflict with another holder ends with the exit code that the user has chosen. All other failures keep their
+    /// codes.
     #[test]
     fn conflict_has_own_exit_code() {
         let held =
@@ -315,7 +318,7 @@ mod tests {
         }
     }
 
-    /// A command that waits for the key of its own parent is told so, and no other one is.
+    /// A command that waits for the key of its own parent gets a message about it, and no other command does.
     #[test]
     fn lock_of_parent_is_told() {
         let held =

@@ -1,4 +1,4 @@
-//! The request that `explain` and `check` look at, as it stands on the command line.
+//! The request that `explain` and `check` evaluate, as the command line describes it.
 
 use std::{fs, io, process::ExitCode};
 
@@ -32,7 +32,7 @@ pub(super) struct SampleArgs {
     variants: bool,
 }
 
-/// The reason for which nothing could be explained.
+/// The request could not be explained.
 #[derive(Debug, thiserror::Error)]
 enum ExplainError {
     #[error(transparent)]
@@ -44,7 +44,7 @@ enum ExplainError {
 }
 
 impl SampleArgs {
-    /// True if the command line says anything of a request.
+    /// True if the command line describes any part of a request.
     pub(super) fn is_present(&self) -> bool {
         let Self { fields, body, host, client_name, claims, variants } = self;
         let texts = [body, host, client_name, claims];

@@ -1,10 +1,10 @@
-//! Lines up columns for a terminal.
+//! Aligns columns for a terminal.
 
 use std::fmt;
 
 use fencegate_process::display::sanitize;
 
-/// Rows below a line of heads.
+/// Rows below a header line.
 #[derive(Debug)]
 pub(super) struct TextTable {
     pub(super) head: Vec<&'static str>,
@@ -48,8 +48,8 @@ impl fmt::Display for TextTable {
 mod tests {
     use super::*;
 
-    /// Columns are aligned with their heads, and control characters are replaced so that no cell controls the
-    /// terminal.
+    /// Columns are aligned with their headers, and control characters are replaced so that no cell controls
+    /// the terminal.
     #[test]
     fn table_aligns_columns_and_masks_controls() {
         let mut table = TextTable::new(["KEY", "N"]);

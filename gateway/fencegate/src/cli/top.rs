@@ -1,4 +1,4 @@
-//! `fencegate top`: shows the locks of a gateway as a table that renews itself.
+//! `fencegate top`: shows the locks of a gateway as a table that refreshes itself.
 
 use std::{
     io::{IsTerminal, stdout},
@@ -41,15 +41,15 @@ pub(super) struct TopArgs {
     place: AdminTargetArgs,
 }
 
-/// The content at one moment.
+/// The documents of the admin API that are shown together.
 struct TopSnapshot {
     locks: LockListJson,
     hot: ContentionReport,
-    /// What the gateway says of its sessions, or why it does not.
+    /// The sessions of the gateway, or the error of the query.
     sessions: Result<Vec<Value>, String>,
 }
 
-/// The number of rows to request.
+/// The number of locks to request.
 const ROWS: usize = 200;
 
 pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
@@ -64,7 +64,8 @@ pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
                 OutputFormat::Json => render_json(&shown),
             }));
         }
-        // Restores the terminal also after a panic: raw mode and the alternate screen are not left behind.
+        // `ratatui::init` also restores the terminal after a panic, so raw mode and the alternate screen do
+        // not remain.
         let mut terminal = ratatui::init();
         let done = watch(&mut terminal, gateway, Duration::from_secs(top.every)).await;
         ratatui::restore();
@@ -112,7 +113,7 @@ fn text(shown: &TopSnapshot) -> String {
     text
 }
 
-/// The documents of the admin API in one. `sessions` is missing if the gateway does not tell of them.
+/// All shown documents as one JSON document. `sessions` is missing if the gateway did not report them.
 fn render_json(shown: &TopSnapshot) -> String {
     let TopSnapshot { locks, hot, sessions } = shown;
     let mut document = json!({ "locks": locks, "contention": hot });
@@ -136,13 +137,14 @@ async fn watch(
         }
         match fetch(gateway).await {
             Ok(newer) => (shown, error) = (newer, None),
-            // The last content stays: perhaps the user looks for the reason for which the process ended.
+            // The last content stays on the screen below the error: it may show why the process ended.
             Err(gone) => error = Some(gone.to_string()),
         }
     }
 }
 
-/// `q`, Escape and Ctrl-C end it; any other key renews the table at once.
+/// Waits until the table is to be refreshed. Returns true for `q`, Escape and Ctrl-C; any other key refreshes
+/// at once.
 async fn wait_quit(every: Duration) -> Result<bool, AdminClientError> {
     let polled = tokio::task::spawn_blocking(move || -> std::io::Result<Option<Event>> {
         if event::poll(every)? { event::read().map(Some) } else { Ok(None) }

@@ -1,10 +1,10 @@
-//! The list of verbs in the help of the program, by what they are for. The command line library knows one list only.
+//! Groups the verbs in the help of the program by their purpose. clap itself only makes one list.
 
 use std::fmt::Write as _;
 
 use clap::Command;
 
-/// By heading, in the order in which a newcomer needs them.
+/// The verbs below each heading, in the order in which a new user needs them.
 const GROUPS: &[(&str, &[&str])] = &[
     ("See and try", &["demo", "init", "check", "explain"]),
     ("Serve", &["run", "guard", "ready", "reload", "drain"]),
@@ -15,12 +15,12 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("For editors and shells", &["schema", "completions", "man", "version", HELP]),
 ];
 
-/// The library adds this verb by itself.
+/// The verb that clap adds by itself.
 const HELP: &str = "help";
 const WRITES: &str = "a string takes what it is given";
 const HELP_ABOUT: &str = "Print this message, or the help of a verb.";
 
-/// The same command, with its verbs listed in groups.
+/// The command, with its verbs listed in groups.
 pub(super) fn with_verb_groups(command: Command) -> Command {
     let styles = command.get_styles();
     let (header, literal) = (*styles.get_header(), *styles.get_literal());
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Each verb stands below a heading with what it is for, and nothing else stands there.
+    /// Each verb stands in one group with its description, and the groups contain nothing else.
     #[test]
     fn every_verb_is_in_a_group() {
         let mut command = super::super::command();

@@ -210,7 +210,7 @@ fn exit_result(counts: CaseResultCounts) -> Result<(), ExitCode> {
     match counts {
         CaseResultCounts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
         CaseResultCounts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
-        // A case that was not played is no reason to trust a service.
+        // A run in which no case passed proves nothing about the service.
         CaseResultCounts { passed: 0, .. } => Err(ExitCode::from(UNDECIDED)),
         _ => Ok(()),
     }
@@ -222,7 +222,7 @@ fn case_list() -> String {
     lines.collect()
 }
 
-/// The service as the command line describes it, or the reason for which the description is invalid.
+/// The service as the command line describes it; an error text if the description is invalid.
 fn build_service(arguments: &VerifyArgs) -> Result<TestedService, String> {
     let body = read_text(arguments.body.as_deref())?;
     let template = |line: &str, body: &str| {
@@ -275,7 +275,8 @@ fn keys_per_request(arguments: &VerifyArgs, write: &RequestTemplate) -> Result<K
     }
 }
 
-/// A guard sends none of the fields of a request with its probe, so neither does this.
+/// The probe that asks the service about an operation. It has none of the fields of a request, because a guard sends
+/// none of them either.
 fn build_probe(
     arguments: &VerifyArgs,
     write: &RequestTemplate,

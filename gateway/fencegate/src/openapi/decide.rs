@@ -1,4 +1,4 @@
-//! Proposes a key for each operation that writes, or says why it has none.
+//! Proposes a key for each operation that writes, or gives the reason for which it has none.
 
 use fencegate_policies::{
     diagnostics::{DiagnosticCode, Severity},
@@ -17,7 +17,8 @@ use super::{
     schema::ValueForm,
 };
 
-/// Decides about each operation. `prefix` stands before each path.
+/// Decides for each operation which route it gets. `prefix`: the path of the server, which stands before each
+/// path.
 pub(super) fn propose(read: ApiOperations, prefix: &str) -> Proposals {
     let ApiOperations { operations, unread_paths } = read;
     let paths: Vec<_> = operations.iter().map(|operation| ApiPath::parse(prefix, &operation.path)).collect();
@@ -74,7 +75,7 @@ fn decide(operation: &ApiOperation, path: &Result<ApiPath, String>, index: &Reso
     }
 }
 
-/// The first parameter of the path names the resource.
+/// A key for an operation whose path has parameters: the first parameter names the resource.
 fn key_of_path(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) -> Decision {
     let Some((first, rest)) = path.variables.split_first() else {
         return undecided("the path has no parameter");
@@ -107,7 +108,8 @@ fn key_of_path(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) 
     Decision::Fence { key: ProposedKey { template, is_set: false }, doubts, has_filter: false }
 }
 
-/// A value that each request has names the resource, if it has the name of a parameter of another path.
+/// A key for an operation whose path has no parameters. A value that every request has names the resource, if
+/// a parameter of another path has the same name.
 fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) -> Decision {
     let own = path.template.rsplit('/').find(|segment| !segment.is_empty());
     let named = named_values(operation, index, own);
@@ -152,7 +154,7 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
     }
 }
 
-/// What the document leaves open of a key that is made of the body.
+/// The questions that the document leaves open about a key from the body.
 fn body_doubts(body: &ApiBody) -> Vec<String> {
     let ApiBody::Values { is_optional, has_other_format, .. } = body else { return Vec::new() };
     let mut doubts = Vec::new();
@@ -165,19 +167,19 @@ fn body_doubts(body: &ApiBody) -> Vec<String> {
     doubts
 }
 
-/// Candidates for the key of an operation. More are of no help.
+/// The most keys that are shown as candidates for one operation, so that the comment stays readable.
 const MOST_CANDIDATES: usize = 6;
 
-/// A value that each request of an operation has.
+/// A value that every request of an operation has.
 #[derive(Debug, Clone)]
 struct RequiredValue {
-    /// As a key has it: `body:/order_id`.
+    /// The source as a key writes it: `body:/order_id`.
     source: String,
     name: String,
     form: ValueForm,
 }
 
-/// Without names of operations, which name no resource.
+/// The values that every request of the operation has, without idempotency keys, which name no resource.
 fn required_values(operation: &ApiOperation) -> Vec<RequiredValue> {
     let mut values = Vec::new();
     for parameter in operation.parameters.iter().filter(|parameter| parameter.is_required) {
@@ -201,7 +203,7 @@ fn required_values(operation: &ApiOperation) -> Vec<RequiredValue> {
     values
 }
 
-/// The values that seem to name a resource of another path.
+/// The values that seem to name a resource of another path, each with that resource.
 fn named_values<'i>(
     operation: &ApiOperation,
     index: &'i ResourceIndex,
@@ -233,7 +235,8 @@ fn idempotency_source(operation: &ApiOperation) -> Option<String> {
     })
 }
 
-/// Whether a policy with this route alone is sound; if so, whether its key has one spelling for each value.
+/// Checks a policy that has only this route. Returns whether each value has one spelling in its key, or the
+/// error of the policy.
 fn try_route(method: &str, path: &str, fence: &str) -> Result<bool, String> {
     let lines = route_lines("route", &[method], path, fence);
     let policy = format!(

@@ -1,4 +1,4 @@
-//! An OpenAPI document as a tree, and the parts to which its references lead.
+//! An OpenAPI document as a tree of values, with its references resolved.
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
@@ -17,7 +17,7 @@ pub struct OpenApiDocument {
     root: Map<String, Value>,
 }
 
-/// Why a reference leads to nothing.
+/// The reason for which a reference leads to no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ResolveReferenceError {
     #[error("a `$ref` leads out of the file")]
@@ -29,16 +29,17 @@ pub(super) enum ResolveReferenceError {
 }
 
 impl OpenApiDocument {
-    /// The largest file, in bytes. The largest public ones have 10 MB.
+    /// The largest file, in bytes. The largest public documents have about 10 MB.
     pub const LARGEST: usize = 16 << 20;
 
-    /// References behind one another.
+    /// The most references that are followed from one to the next.
     const MOST_REFERENCES: usize = 32;
 
     /// Reads JSON or YAML.
     ///
     /// # Errors
-    /// The text is neither, is too large, or is no OpenAPI document of these versions.
+    /// Returns a diagnostic if the text is neither JSON nor YAML, is too large, or is no OpenAPI document of
+    /// version 3.0 or 3.1.
     pub fn parse(text: &str) -> Result<Self, Diagnostic> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let Value::Object(root) = parse_tree(text)? else {
@@ -48,7 +49,7 @@ impl OpenApiDocument {
         let place = || FieldLocator::parse(text).find(&["openapi"]);
         let version = match (document.root.get("openapi"), document.root.get("swagger")) {
             (Some(Value::String(version)), _) => version.clone(),
-            // YAML without quotes.
+            // In YAML a version without quotes is a number.
             (Some(Value::Number(version)), _) => version.to_string(),
             (Some(_), _) => return Err(at(not_openapi("`openapi` is no version", FIELDS), place())),
             (None, Some(_)) => {
@@ -71,7 +72,7 @@ impl OpenApiDocument {
         Ok(document)
     }
 
-    /// The value of a field at the top.
+    /// The value of a field at the top of the document.
     pub(super) fn field(&self, name: &str) -> Option<&Value> {
         self.root.get(name)
     }
@@ -80,10 +81,10 @@ impl OpenApiDocument {
         self.field("paths")?.as_object()
     }
 
-    /// The value itself, or that to which its references lead.
+    /// The value itself, or the value to which its references lead.
     ///
     /// # Errors
-    /// They lead to no value of this file.
+    /// Returns an error if a reference leads to no value of this file, or if references lead in a circle.
     pub(super) fn resolve<'d>(&'d self, value: &'d Value) -> Result<&'d Value, ResolveReferenceError> {
         let mut value = value;
         for _ in 0..Self::MOST_REFERENCES {
@@ -94,7 +95,7 @@ impl OpenApiDocument {
         Err(ResolveReferenceError::Circular)
     }
 
-    /// The value to which a JSON pointer leads, as it stands in a URL.
+    /// The value to which a JSON pointer leads. `pointer`: as in the fragment of a URL.
     fn at_pointer(&self, pointer: &str) -> Option<&Value> {
         let mut names = pointer.strip_prefix('/')?.split('/').map(decode_name);
         let first = self.root.get(&names.next()??)?;
@@ -106,7 +107,7 @@ impl OpenApiDocument {
     }
 }
 
-/// A name of a pointer (RFC 6901, 6); `None` if it is not UTF-8.
+/// Decodes one name of a JSON pointer (RFC 6901, section 6); `None` if it is not UTF-8.
 fn decode_name(name: &str) -> Option<String> {
     let decoded = String::from_utf8(decode_escapes(name)).ok()?;
     Some(decoded.replace("~1", "/").replace("~0", "~"))
@@ -130,7 +131,7 @@ fn at(diagnostic: Diagnostic, place: Option<SourceSpan>) -> Diagnostic {
     }
 }
 
-/// A text of the document, for a message.
+/// Shortens a text of the document for a message.
 fn shorten(text: &str) -> String {
     text.chars().take(32).collect()
 }
@@ -139,7 +140,7 @@ fn parse_tree(text: &str) -> Result<Value, Diagnostic> {
     if text.len() > OpenApiDocument::LARGEST {
         return Err(too_large("the file is larger than 16 MiB"));
     }
-    // YAML may begin with a brace, too, but nobody writes the names in quotes then.
+    // A YAML mapping may begin with a brace, too, but its first name is then hardly ever in quotes.
     let is_json = text.trim_start().strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with('"'));
     if is_json {
         serde_json::from_str(text).map_err(|error| json_diagnostic(&error))
@@ -198,13 +199,14 @@ fn yaml_options() -> Options {
         merge_keys: MergeKeyPolicy::AsOrdinary,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
-        // A few lines of nested aliases must not become a tree of millions of values.
+        // Bounds what nested aliases expand to: a few lines could otherwise become a tree of millions of
+        // values.
         alias_limits: alias_limits! { max_total_replayed_events: 100_000 },
         budget: serde_saphyr::budget! {
             max_depth: 96,
             max_nodes: 2_000_000,
             max_events: 5_000_000,
-            // The size of the file bounds how many there are.
+            // The size limit of the file already bounds the comments.
             max_buffered_comment_events: OpenApiDocument::LARGEST,
         },
     }
@@ -223,7 +225,8 @@ mod tests {
         (diagnostic.code.number(), place, diagnostic.message)
     }
 
-    /// JSON and YAML of both versions are read, also with a byte order mark and a version without quotes.
+    /// JSON and YAML of both versions are read, also with a byte order mark, and with a version without
+    /// quotes.
     #[test]
     fn json_and_yaml_are_read() {
         for text in [
@@ -260,7 +263,8 @@ mod tests {
         }
     }
 
-    /// A file beyond all sizes is refused before it is read, and nested aliases and depth while it is.
+    /// A file above the size limit is refused before it is parsed. Nested aliases and deep nesting are
+    /// refused while it is parsed.
     #[test]
     fn size_is_bounded() {
         let large = format!("openapi: 3.1.0\n# {}\n", "x".repeat(OpenApiDocument::LARGEST));
@@ -272,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A reference is followed within the file, and a wrong one has its reason.
+    /// A reference within the file is followed, and any other one gets an error with its reason.
     #[test]
     fn references_stay_in_file() {
         let document = OpenApiDocument::parse(MINIMAL).expect("a document");

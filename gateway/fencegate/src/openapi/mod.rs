@@ -1,14 +1,16 @@
-//! Makes a policy out of the description of an HTTP interface (OpenAPI 3.0 and 3.1). Keys are proposed from path parameters and
-//! from members that every body has. What the description does not say is not guessed: it stands in the policy behind
-//! [`MARK`], and an operation without a key has no route, so its requests are refused.
+//! Makes a policy out of the description of an HTTP interface (OpenAPI 3.0 and 3.1). Keys are proposed from path
+//! parameters and from members that every body has. What the description leaves open is not guessed: a comment with
+//! [`MARK`] in the policy asks for the decision, and an operation without a key has no route, so its requests are
+//! refused.
 //!
 //! - `document`: the file as a tree, and its references
-//! - `operation`, `path`, `schema`, `server`: the few fields that matter, out of that tree
+//! - `operation`, `path`, `schema`, `server`: read the few fields that matter from that tree
 //! - `decide`, `resources`, `proposal`: a key for each operation, or the reason for which there is none
-//! - `overlap`: no route takes the requests of an operation that has none
-//! - `policy_text`, `policy_parts`: the policy
+//! - `overlap`: withdraws routes that would take the requests of an operation without a route
+//! - `policy_text`, `policy_parts`: write the policy
 //!
-//! The crates that read OpenAPI know one of the two versions each, and refuse a document for fields that do not matter here.
+//! No crate for OpenAPI is used: each of them knows only one of the two versions, and refuses documents for fields that
+//! do not matter here.
 
 mod decide;
 mod document;
@@ -33,10 +35,10 @@ pub use self::{
 };
 use self::{operation::ApiOperations, server::BasePath};
 
-/// Makes a policy out of the text of a document.
+/// Makes a policy from the text of an OpenAPI document.
 ///
 /// # Errors
-/// The text is no OpenAPI document, or has no operations.
+/// Returns a diagnostic if the text is no OpenAPI document, or has no operations.
 pub fn import(text: &str) -> Result<ImportedPolicy, Diagnostic> {
     let document = OpenApiDocument::parse(text)?;
     let operations = ApiOperations::read(&document)?;

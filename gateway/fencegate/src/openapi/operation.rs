@@ -1,4 +1,4 @@
-//! The operations of a document, with what their keys could be made of.
+//! The operations of a document, with the values from which their keys could be made.
 
 use fencegate_policies::diagnostics::{Diagnostic, DiagnosticCode};
 use serde_json::{Map, Value};
@@ -8,18 +8,18 @@ use super::{
     schema::{RequiredMember, RequiredMembers, ValueForm},
 };
 
-/// A method of a path.
+/// One operation: a method of a path.
 #[derive(Debug)]
 pub(super) struct ApiOperation {
-    /// In upper case.
+    /// The method in upper case.
     pub(super) method: String,
-    /// As the document has it.
+    /// The path as the document writes it.
     pub(super) path: String,
     pub(super) parameters: Vec<ApiParameter>,
     pub(super) body: ApiBody,
-    /// What of the operation could not be read.
+    /// The parts of the operation that could not be read.
     pub(super) unread: Vec<String>,
-    /// Its servers may be others than those of the document.
+    /// True if the operation or its path has `servers` of its own, so that the path may begin in another way.
     pub(super) has_own_servers: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct ApiParameter {
     pub(super) name: String,
     pub(super) place: ParameterPlace,
     pub(super) is_required: bool,
-    /// `None` if it is no text and no integer.
+    /// The form of the value; `None` if the value is neither a text nor an integer.
     pub(super) form: Option<ValueForm>,
 }
 
@@ -43,23 +43,23 @@ pub(super) enum ParameterPlace {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ApiBody {
     None,
-    /// JSON or a form.
+    /// A body in JSON, or a form.
     Values {
-        /// In the order of their sources.
+        /// The values that every body has, sorted by their sources.
         values: Vec<BodyValue>,
-        /// A request may come without a body.
+        /// True if a request may come without a body.
         is_optional: bool,
-        /// It may come in another format as well.
+        /// True if the body may also come in another format.
         has_other_format: bool,
     },
-    /// In other formats.
+    /// A body only in formats from which no key can be made.
     Other,
 }
 
 /// A value that every body has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BodyValue {
-    /// As a key has it: `body:/order_id` or `form.order_id`.
+    /// The source as a key writes it: `body:/order_id` or `form.order_id`.
     pub(super) source: String,
     pub(super) name: String,
     pub(super) form: ValueForm,
@@ -73,7 +73,7 @@ enum BodyFormat {
 }
 
 impl BodyFormat {
-    /// `None` for another format.
+    /// The format of a content type; `None` for one from which no key can be made.
     fn from_content_type(kind: &str) -> Option<Self> {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match &*kind {
@@ -83,11 +83,11 @@ impl BodyFormat {
         }
     }
 
-    /// How a key names the value at a pointer; `None` if it cannot.
+    /// The source by which a key names the value at a pointer; `None` if a key cannot name it.
     fn source(self, pointer: &str) -> Option<String> {
         match self {
             Self::Json => Some(format!("body:{pointer}")),
-            // A form has fields and lists of them, and nothing within these.
+            // A form has fields and lists of fields, and no values within these.
             Self::Form => {
                 let name = pointer.strip_prefix('/')?;
                 let (name, list) = name.strip_suffix("/*").map_or((name, ""), |name| (name, "*"));
@@ -98,19 +98,20 @@ impl BodyFormat {
     }
 }
 
-/// Methods of a path, in the order in which documents are written.
+/// The methods that a path can have, in the usual order of documents.
 const METHODS: [&str; 8] = ["get", "head", "options", "trace", "put", "post", "patch", "delete"];
 
-/// The most operations. A gateway compares the routes of a file with each other.
+/// The most operations that are read: each may become a route, and a gateway compares the routes of a file
+/// with each other.
 const MOST: usize = 5000;
 
 impl ApiOperation {
-    /// True if the method changes nothing (RFC 9110, 9.2.1).
+    /// True if the method is safe: a request changes nothing (RFC 9110, section 9.2.1).
     pub(super) fn is_read(&self) -> bool {
         matches!(&*self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE")
     }
 
-    /// The form of a parameter of the path.
+    /// The form of a path parameter; any text if the document does not describe it.
     pub(super) fn path_form(&self, name: &str) -> ValueForm {
         let of_path =
             |parameter: &&ApiParameter| parameter.place == ParameterPlace::Path && parameter.name == name;
@@ -140,7 +141,7 @@ impl ApiOperation {
         Some(read)
     }
 
-    /// A parameter of the operation replaces that of the path.
+    /// Adds a parameter. A parameter of the operation replaces one of the path with the same name and place.
     fn add_parameter(&mut self, document: &OpenApiDocument, parameter: &Value) {
         let resolved = match document.resolve(parameter) {
             Ok(resolved) => resolved,
@@ -193,18 +194,20 @@ impl ApiOperation {
 /// The operations of a document.
 #[derive(Debug)]
 pub(super) struct ApiOperations {
-    /// By path.
+    /// The operations, path by path as in the document.
     pub(super) operations: Vec<ApiOperation>,
-    /// Paths of which no operation could be read.
+    /// The paths whose operations could not be read.
     pub(super) unread_paths: Vec<String>,
 }
 
 impl ApiOperations {
+    /// Reads all operations of a document.
+    ///
     /// # Errors
-    /// There is none, or there are more than a policy has routes.
+    /// Returns a diagnostic if there is no operation, or if there are more than [`MOST`].
     pub(super) fn read(document: &OpenApiDocument) -> Result<Self, Diagnostic> {
         let mut read = Self { operations: Vec::new(), unread_paths: Vec::new() };
-        // Names that begin so are for extensions.
+        // Names that begin with `x-` are extensions, not paths.
         let paths = document.paths().into_iter().flatten().filter(|(path, _)| !path.starts_with("x-"));
         for (path, item) in paths {
             let resolved = document.resolve(item).ok().and_then(Value::as_object);

@@ -1,12 +1,13 @@
-//! Takes routes back that would take the requests of an operation without a route: its requests have to be refused.
+//! Withdraws proposed routes that would take the requests of an operation without a route, because those requests
+//! have to be refused.
 
 use fencegate_policies::key::{KeyTemplate, RequestValues, TemplateValueSource};
 
 use super::proposal::{Decision, Proposal, Proposals};
 
-/// Leaves only routes that take no requests of an undecided operation.
+/// Withdraws each route that takes requests of an undecided operation, until none is left.
 pub(super) fn withdraw(proposals: &mut Proposals) {
-    // Which methods such a path has is not known.
+    // The methods of an unread path are not known, so each method counts.
     let unread =
         proposals.unread_paths.iter().map(|path| RefusedRequest { method: None, path: path.clone() });
     let unread: Vec<_> = unread.collect();
@@ -39,10 +40,10 @@ pub(super) fn withdraw(proposals: &mut Proposals) {
     }
 }
 
-/// Requests that have no route.
+/// Requests that have to be refused, because their operation has no route.
 #[derive(Debug, Clone)]
 struct RefusedRequest {
-    /// `None` for every method.
+    /// The method; `None` for every method.
     method: Option<String>,
     path: String,
 }
@@ -54,7 +55,7 @@ impl RefusedRequest {
     }
 }
 
-/// True if a route may take a request for `path`, and a filter of its key does not refuse it.
+/// True if a route may take a request for `path`, and no filter of its key refuses the request.
 fn may_take(template: &str, key: &str, path: &str) -> bool {
     if template.split('/').count() != path.split('/').count() {
         return false;
@@ -76,7 +77,8 @@ fn may_take(template: &str, key: &str, path: &str) -> bool {
         }
     }
     match (taken, KeyTemplate::parse(key)) {
-        // Of the values of the path alone: another source is there or not, whatever the path is.
+        // The key is expanded only if the path gives it a value: a value of another source does not depend on the
+        // path.
         (Some(taken), Ok(key)) if key.variables().any(|variable| taken.is_source(&variable.source)) => {
             key.expand(&taken).is_ok()
         }
@@ -84,7 +86,7 @@ fn may_take(template: &str, key: &str, path: &str) -> bool {
     }
 }
 
-/// The value that a variable of a path takes.
+/// The value that a variable of a route's path takes from another path.
 struct TakenValue<'p> {
     name: &'p str,
     value: &'p str,
@@ -106,7 +108,8 @@ impl RequestValues for TakenValue<'_> {
 mod tests {
     use super::*;
 
-    /// A variable takes fixed segments of other paths, unless a filter refuses them.
+    /// A route with a variable takes the paths that have a fixed segment in its place, unless a filter of the key
+    /// refuses that segment.
     #[test]
     fn route_takes_paths_of_its_form() {
         for (template, key, path, takes) in [

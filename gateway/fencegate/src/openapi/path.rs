@@ -1,32 +1,32 @@
-//! A path of a document as a path template of a policy.
+//! Turns a path of a document into a path template of a policy.
 
 use fencegate_policies::path::PathTemplate;
 
 /// A path with its variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ApiPath {
-    /// As a policy has it.
+    /// The path template as a policy writes it.
     pub(super) template: String,
-    /// Left to right.
+    /// The variables, from left to right.
     pub(super) variables: Vec<PathVariable>,
 }
 
 /// A variable of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PathVariable {
-    /// The parameter by its name in the document.
+    /// The name of the parameter in the document.
     pub(super) parameter: String,
-    /// Its name in the template.
+    /// The name of the variable in the template.
     pub(super) name: String,
-    /// The resources of which the variable names one: the last fixed segment before it, as `orders`.
+    /// The collection that contains the resource: the last fixed segment before the variable, such as `orders`.
     pub(super) collection: String,
 }
 
 impl ApiPath {
-    /// `prefix` stands before `path`.
+    /// Makes the path template of `path`. `prefix`: the path of the server, which stands before `path`.
     ///
     /// # Errors
-    /// No template matches the path; the text says why.
+    /// Returns a reason if the path cannot be written as a path template.
     pub(super) fn parse(prefix: &str, path: &str) -> Result<Self, String> {
         let whole = format!("{prefix}{path}");
         let mut variables: Vec<PathVariable> = Vec::new();
@@ -55,13 +55,13 @@ impl ApiPath {
     }
 }
 
-/// Fixed segments that name no resources.
+/// Whether a fixed segment is a version, such as `v2`, which names no collection.
 fn is_version(segment: &str) -> bool {
     let digits = segment.strip_prefix(['v', 'V']).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// The name of a parameter with the characters that a variable may have.
+/// The name of a parameter, with `_` in the place of characters that a variable cannot have.
 fn variable_name(parameter: &str) -> String {
     let fit = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
     let name: String = parameter.chars().map(fit).collect();
@@ -71,8 +71,8 @@ fn variable_name(parameter: &str) -> String {
     }
 }
 
-/// The order of routes, of which the first that matches counts: a fixed segment before one with text around its variable, and
-/// that before a variable.
+/// A sort key that puts the more exact routes first, because the first route that matches takes the request: a fixed
+/// segment comes before a variable with text around it, and that one before a variable alone.
 pub(super) fn specificity(template: &str) -> Vec<(u8, &str)> {
     let rank =
         |segment: &str| match (segment.contains('{'), segment.starts_with('{') && segment.ends_with('}')) {
@@ -87,7 +87,7 @@ pub(super) fn specificity(template: &str) -> Vec<(u8, &str)> {
 mod tests {
     use super::*;
 
-    /// Parameters keep their names as far as a variable can have them, and know what they name one of.
+    /// A parameter becomes a variable of the same name, as far as the characters allow, and knows its collection.
     #[test]
     fn paths_become_templates() {
         for (prefix, path, template, collections) in [
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// No route takes the requests of a more exact one behind it.
+    /// A more exact route stands before a route that would take its requests.
     #[test]
     fn exact_paths_come_first() {
         let mut paths = ["/a/{x}", "/a/{x}:b", "/a/z", "/{y}/z", "/a"];

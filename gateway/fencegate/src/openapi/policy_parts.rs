@@ -1,9 +1,9 @@
-//! The parts of a policy that all imported ones have, and how a route is written in it.
+//! The parts that are the same in all imported policies, and the form of a route.
 
-/// The upstream of all routes.
+/// The name of the upstream of all routes.
 pub(super) const UPSTREAM: &str = "service";
 
-/// What stands above the upstream.
+/// The beginning of each imported policy, up to the upstream.
 pub(super) const LISTENER_AND_ZOOKEEPER: &str = "\
 version: 1
 
@@ -14,23 +14,23 @@ zookeeper:
   servers: [127.0.0.1:2181]
 ";
 
-/// The fields of the upstream that are not in the document.
+/// The fields of the upstream that a document does not describe.
 pub(super) const ENDPOINTS: &str = r#"    endpoints: ["http://127.0.0.1:8000"]"#;
 pub(super) const FENCING: &str = "    fencing: none";
 pub(super) const RESPONSE_TIMEOUT: &str =
     "    response_timeout: 8s           # a request is given up before its lock can be lost";
 
-/// The fence of a route.
+/// The key that a route is proposed to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProposedKey {
-    /// As a policy has it.
+    /// The key template as a policy writes it.
     pub(super) template: String,
-    /// A request may have several such keys.
+    /// True if one request may have several keys of this template.
     pub(super) is_set: bool,
 }
 
 impl ProposedKey {
-    /// The value of `fence`.
+    /// The value of the field `fence`.
     pub(super) fn fence(&self) -> String {
         let Self { template, is_set } = self;
         match is_set {
@@ -40,7 +40,7 @@ impl ProposedKey {
     }
 }
 
-/// The lines of a route without their indentation, the first of them with its name. `fence` is the value of that field.
+/// The lines of a route without indentation; the first line has the name. `fence`: the value of the field `fence`.
 pub(super) fn route_lines(name: &str, methods: &[&str], path: &str, fence: &str) -> [String; 4] {
     [
         format!("- name: {name}"),
@@ -50,7 +50,7 @@ pub(super) fn route_lines(name: &str, methods: &[&str], path: &str, fence: &str)
     ]
 }
 
-/// A text in double quotes, of which no part is taken for a variable of the environment.
+/// The text in double quotes, with `$` doubled before a brace so that it is not read as an environment variable.
 pub(super) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace("${", "$${")
 }
@@ -59,7 +59,7 @@ pub(super) fn quote(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A text of the document stays one text in the policy.
+    /// A quoted text of the document stays one value of the policy.
     #[test]
     fn quoted_text_is_one_value() {
         assert_eq!(quote(r#"a"b\c${HOME}"#), r#""a\"b\\c$${HOME}""#);

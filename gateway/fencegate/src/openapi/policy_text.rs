@@ -1,4 +1,4 @@
-//! Writes the policy, with a comment for all that the document does not say.
+//! Writes the policy, with a comment for each decision that the document leaves open.
 
 use std::collections::HashSet;
 
@@ -22,10 +22,10 @@ use super::{
 /// The word in each comment about something that a person has to decide.
 pub const MARK: &str = "DECIDE";
 
-/// A policy that was made out of a document.
+/// A policy that was made from an OpenAPI document.
 #[derive(Debug)]
 pub struct ImportedPolicy {
-    /// `check` finds no error in it.
+    /// The policy. `fencegate check` finds no error in it.
     pub text: String,
     pub counts: ImportCounts,
 }
@@ -40,7 +40,7 @@ impl ImportedPolicy {
                 return Self { text: written.text, counts: proposals.counts() };
             }
             for (proposal, reason) in refused {
-                // A proposal that has no route is not refused again, so this ends.
+                // An undecided proposal has no route and is not refused again, so the loop ends.
                 proposals.proposals[proposal].decision =
                     Decision::Undecided { reason, candidates: Vec::new() };
             }
@@ -49,14 +49,14 @@ impl ImportedPolicy {
     }
 }
 
-/// The text, and which lines of it are of which proposals.
+/// The text of the policy, with the lines of each route and the proposals that it covers.
 struct WrittenPolicy {
     text: String,
     routes: Vec<WrittenRoute>,
 }
 
 struct WrittenRoute {
-    /// Counted from 1.
+    /// The number of the first line, counted from 1.
     first_line: usize,
     proposals: Vec<usize>,
 }
@@ -82,7 +82,7 @@ impl WrittenPolicy {
         Self { text, routes }
     }
 
-    /// The proposals whose routes are mistakes beside the other routes, with the reason.
+    /// The proposals whose routes are errors beside the other routes, each with the reason.
     fn refused_routes(&self) -> Vec<(usize, String)> {
         let loaded = file::load(&self.text);
         let errors = loaded.diagnostics.iter().filter(|one| one.severity == Severity::Error);
@@ -133,14 +133,15 @@ fn head(document: &OpenApiDocument, base: &BasePath, proposals: &Proposals) -> S
     text
 }
 
-/// The proposals that share a route, by their numbers.
+/// The indices of the proposals that share a route.
 struct ProposalGroup(Vec<usize>);
 
-/// Proposals for one path with one fence stand together, in the order of the first of them.
+/// Groups the proposals that have the same path and the same fence. The groups keep the order of their first
+/// proposals.
 fn groups(proposals: &[Proposal]) -> Vec<ProposalGroup> {
     let mut groups: Vec<ProposalGroup> = Vec::new();
     for (at, proposal) in proposals.iter().enumerate() {
-        // Those of one path stand behind one another.
+        // Proposals are sorted by path, so the groups of one path are adjacent.
         let mut same_path =
             groups.iter_mut().rev().take_while(|group| proposals[group.0[0]].path == proposal.path);
         match same_path.find(|group| proposals[group.0[0]].shares_route(proposal)) {
@@ -170,7 +171,7 @@ impl ProposalGroup {
         self.members(proposals).all(|proposal| !matches!(proposal.decision, Decision::Undecided { .. }))
     }
 
-    /// The lines of the route, or of the comment in its place, without their indentation.
+    /// The lines of the route, or of the comment that stands in its place, without indentation.
     fn block(&self, proposals: &[Proposal], names: &mut HashSet<String>) -> Vec<String> {
         let Some(first) = self.members(proposals).next() else { return Vec::new() };
         let mut methods: Vec<_> = self.members(proposals).map(|proposal| &*proposal.method).collect();
@@ -210,7 +211,7 @@ impl ProposalGroup {
         }
     }
 
-    /// The comments of a route with a lock.
+    /// The comments in a route with a lock: the open questions, and the idempotency key.
     fn comments(&self, proposals: &[Proposal]) -> Vec<String> {
         let mut comments: Vec<String> = Vec::new();
         let mut add = |line: String| {
@@ -237,7 +238,8 @@ impl ProposalGroup {
 
 const NO_FILTER: &str = "the document does not say what the value is made of; a filter, as `int`, `uuid` or `match('[a-z0-9-]{1,40}')`, gives it one spelling";
 
-/// The fence of a route that is a comment. It has no value: a route without a decision is an error of `check`.
+/// The `fence` of a commented-out route. It has no value, so that `check` reports an error if the route is
+/// used without a decision.
 fn undecided_fence(candidates: &[ProposedKey]) -> String {
     let all: Vec<_> = candidates.iter().map(|key| quote(&key.template)).collect();
     let question = match &*all {
@@ -248,7 +250,7 @@ fn undecided_fence(candidates: &[ProposedKey]) -> String {
     format!("   # {MARK}: {question}")
 }
 
-/// A name that no other route has.
+/// A name for the route that no other route has.
 fn route_name(prefix: &str, path: &str, names: &mut HashSet<String>) -> String {
     const LONGEST: usize = 48;
     let mut name = String::new();
@@ -276,7 +278,7 @@ fn route_name(prefix: &str, path: &str, names: &mut HashSet<String>) -> String {
     free
 }
 
-/// A text of one line, whatever the document has in it.
+/// A comment of one line, with control characters and line breaks of the text replaced.
 fn comment(text: &str) -> String {
     const LONGEST: usize = 400;
     let text: String = sanitize(text).chars().take(LONGEST).collect();

@@ -1,60 +1,60 @@
-//! What becomes of the operations of a document.
+//! The proposed route of each operation of a document.
 
 use super::{path::specificity, policy_parts::ProposedKey};
 
-/// The operations of a document, in the order of their routes.
+/// The proposals for all operations of a document, in the order of their routes.
 #[derive(Debug)]
 pub(super) struct Proposals {
     pub(super) proposals: Vec<Proposal>,
-    /// Paths of which no operation could be read, as clients write them.
+    /// The paths whose operations could not be read, with the path of the server before each.
     pub(super) unread_paths: Vec<String>,
 }
 
-/// What becomes of one operation.
+/// The proposed route of one operation, or the reason for which it has none.
 #[derive(Debug)]
 pub(super) struct Proposal {
     pub(super) method: String,
-    /// As clients write it, with its parameters.
+    /// The path with its parameters, with the path of the server before it.
     pub(super) path: String,
-    /// As a policy has it; `None` if no policy can have it.
+    /// The path template; `None` if a policy cannot express the path.
     pub(super) template: Option<String>,
     pub(super) decision: Decision,
-    /// A value by which clients say that a request is a repeat, as a key of `once` has it.
+    /// The source of the idempotency key, as the key of `once` writes it.
     pub(super) idempotency: Option<String>,
 }
 
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// The method changes nothing.
+    /// A route without a lock, because the method changes nothing.
     Read,
     Fence {
         key: ProposedKey,
-        /// What the document leaves open.
+        /// The questions that the document leaves open.
         doubts: Vec<String>,
-        /// The filters leave one spelling for each value.
+        /// True if the filters of the key leave one spelling for each value.
         has_filter: bool,
     },
-    /// No route.
+    /// No route: a person has to decide about the operation.
     Undecided {
         reason: String,
-        /// Keys that may be meant.
+        /// The keys that may be meant.
         candidates: Vec<ProposedKey>,
     },
 }
 
-/// What became of the operations of a document.
+/// The number of operations by decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ImportCounts {
     pub operations: usize,
-    /// With a route and without a lock.
+    /// Operations with a route and without a lock.
     pub reads: usize,
-    /// With a key, about which the document leaves nothing open.
+    /// Operations with a key about which the document leaves nothing open.
     pub fenced: usize,
-    /// With a key, and a doubt beside it.
+    /// Operations with a key and at least one open question.
     pub doubtful: usize,
-    /// Without a route.
+    /// Operations without a route.
     pub undecided: usize,
-    /// Of those with a key: without a filter that gives each value one spelling.
+    /// Operations with a key whose filters do not leave one spelling for each value.
     pub unfiltered: usize,
 }
 
@@ -79,7 +79,8 @@ impl Proposals {
 }
 
 impl Proposal {
-    /// The order of routes, of which the first that matches counts.
+    /// The sort key of the routes: the first route that matches takes a request, so more exact ones come
+    /// first.
     pub(super) fn order(&self) -> (Vec<(u8, &str)>, &str) {
         (specificity(self.template.as_ref().unwrap_or(&self.path)), &self.method)
     }

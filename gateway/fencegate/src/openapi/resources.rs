@@ -1,33 +1,33 @@
-//! Which names of values name a resource that other paths have.
+//! Finds values whose names are those of path parameters, and therefore seem to name the same resources.
 
 use std::collections::BTreeMap;
 
 use super::path::ApiPath;
 
-/// The resources of a document, by the parameters that name them.
+/// The collections of a document, by the path parameters that name their resources.
 #[derive(Debug, Default)]
 pub(super) struct ResourceIndex {
-    /// By the normalized name of a parameter: the collections of which it names one, each with a path.
+    /// For the normalized name of a parameter: each collection that it appears in, with a path that has it.
     by_parameter: BTreeMap<String, BTreeMap<String, String>>,
-    /// Collections of which requests that write lock one, each with a path.
+    /// The collections whose resources are locked by a writing request, each with a path.
     locked: BTreeMap<String, String>,
 }
 
-/// A resource that a value names, as it seems.
+/// The resource that a value seems to name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NamedResource<'i> {
     pub(super) collection: &'i str,
-    /// A path with a parameter of that name.
+    /// A path that has a parameter of the same name.
     pub(super) path: &'i str,
 }
 
-/// Names that parameters have whatever they name.
+/// Names of parameters that do not tell which resource they name.
 const GENERIC: [&str; 9] = ["id", "name", "code", "key", "uuid", "number", "reference", "type", "version"];
 
 impl ResourceIndex {
-    /// `is_read`: no request for the path writes.
+    /// Adds the first parameter of a path. `is_read`: no request for the path writes.
     pub(super) fn add(&mut self, path: &ApiPath, is_read: bool) {
-        // A parameter behind another one may name something of that one only.
+        // Later parameters are left out: they may be unique only below the first one.
         let Some(first) = path.variables.first() else { return };
         let collections = self.by_parameter.entry(normalize(&first.parameter)).or_default();
         collections.entry(first.collection.clone()).or_insert_with(|| path.template.clone());
@@ -36,8 +36,8 @@ impl ResourceIndex {
         }
     }
 
-    /// The resource of which a value with this name is the name, if there is one. `own`: the collection that the path of the
-    /// request names last; only there a generic name says anything.
+    /// The resource that a value of this name seems to name. `None` unless exactly one collection fits. `own`: the last
+    /// collection in the path of the request; a name such as `id` counts only there.
     pub(super) fn named(&self, name: &str, own: Option<&str>) -> Option<NamedResource<'_>> {
         let name = normalize(name);
         let collections = self.by_parameter.get(&name)?;
@@ -47,13 +47,13 @@ impl ResourceIndex {
         found.next().is_none().then_some(NamedResource { collection, path })
     }
 
-    /// The path of a route that locks one of these resources alone.
+    /// The path of a route that locks a resource of this collection alone.
     pub(super) fn locked_alone(&self, collection: &str) -> Option<&str> {
         self.locked.get(collection).map(String::as_str)
     }
 }
 
-/// `order_id`, `orderId` and `Order-ID` are one name.
+/// The name without case and punctuation: `order_id`, `orderId` and `Order-ID` are equal.
 pub(super) fn normalize(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect()
 }
@@ -70,7 +70,7 @@ mod tests {
         index
     }
 
-    /// A value names a resource if exactly one collection has a parameter of its name.
+    /// A value names a resource if exactly one collection has a parameter of the same name.
     #[test]
     fn values_name_resources_of_paths() {
         let index = index(&["/orders/{order-id}", "/cards/{id}", "/a/{ref}", "/b/{ref}", "/c/{x}/d/{y}"]);

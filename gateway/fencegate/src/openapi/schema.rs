@@ -1,23 +1,24 @@
-//! What a schema says of the values of a parameter, and which members every body has.
+//! Reads from a schema the form of a parameter's values, and the members that every body has.
 
 use fencegate_policies::key::{KeyTemplate, TemplateValueFilter};
 use serde_json::{Map, Value};
 
 use super::document::OpenApiDocument;
 
-/// The form of a value that can stand in a key.
+/// The form of a value from which a key can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ValueForm {
     Integer,
     Uuid,
-    /// Matches this pattern as a whole, which has only ASCII in it.
+    /// A text that matches this pattern as a whole. The pattern matches only ASCII.
     Pattern(String),
     /// Any text.
     Text,
 }
 
 impl ValueForm {
-    /// The form by a schema; `None` if its values are no texts and no integers, or it does not say.
+    /// The form that a schema describes; `None` if the values are neither texts nor integers, or if the schema has no
+    /// type.
     pub(super) fn from_schema(document: &OpenApiDocument, schema: &Value) -> Option<Self> {
         let parts = SchemaParts::collect(document, schema);
         let text = |name: &str| parts.first(name).and_then(Value::as_str);
@@ -29,7 +30,8 @@ impl ValueForm {
         }
     }
 
-    /// The filter for a variable, with its bar; empty where the document does not say what the values are made of.
+    /// The filter for a variable, such as ` | int`; empty if the document does not restrict the characters of the
+    /// values.
     pub(super) fn filter(&self) -> String {
         match self {
             Self::Integer => " | int".to_owned(),
@@ -40,11 +42,11 @@ impl ValueForm {
     }
 }
 
-/// The pattern without its anchors, where it says what the whole value is made of and means the same here. A pattern of JSON
-/// Schema is one of JavaScript, and matches anywhere in the value.
+/// The pattern without its anchors, if it describes the whole value and means the same in a policy. A pattern of JSON
+/// Schema is in the syntax of JavaScript, and matches anywhere in the value unless it is anchored.
 fn whole_pattern(pattern: &str) -> Option<String> {
     let inner = pattern.strip_prefix('^')?.strip_suffix('$')?;
-    // A bar at the top would belong to one of the anchors. `\$` is no anchor.
+    // With a `|` at the top level, an anchor belongs to one alternative only. A `$` after a backslash is not an anchor.
     if inner.ends_with('\\') || inner.contains(['|', '\'']) || inner.is_empty() || takes_any_character(inner)
     {
         return None;
@@ -54,7 +56,7 @@ fn whole_pattern(pattern: &str) -> Option<String> {
     filters.all(TemplateValueFilter::has_canonical_output).then(|| inner.to_owned())
 }
 
-/// True if a dot or a negated class stands in the pattern: it does not say what a value is made of.
+/// True if the pattern contains a dot or a negated class, so that it does not restrict the characters of a value.
 fn takes_any_character(pattern: &str) -> bool {
     let mut is_class = false;
     let mut chars = pattern.chars().peekable();
@@ -78,26 +80,27 @@ fn takes_any_character(pattern: &str) -> bool {
 /// A value that every JSON body of an operation has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequiredMember {
-    /// Its pointer as a key has it: `/items/*/sku`.
+    /// The JSON pointer as a key writes it: `/items/*/sku`.
     pub(super) pointer: String,
-    /// The last name of the pointer.
+    /// The last name in the pointer.
     pub(super) name: String,
     pub(super) form: ValueForm,
 }
 
-/// The values that every body has.
+/// The values that every JSON body of an operation has.
 #[derive(Debug, Default)]
 pub(super) struct RequiredMembers {
     pub(super) members: Vec<RequiredMember>,
-    /// There are more, some of which could not be read.
+    /// True if the body has more members that could not be read.
     pub(super) is_partial: bool,
 }
 
 impl RequiredMembers {
-    /// The most members of one body. More are no names of resources.
+    /// The most members of one body that are read. The resource of a request is hardly ever named after so many.
     const MOST: usize = 64;
 
-    /// Objects and lists within each other. What stands deeper names no resource of the request.
+    /// The deepest nesting of objects and lists that is read. A value below it hardly ever names the resource of a
+    /// request.
     const DEEPEST: usize = 4;
 
     pub(super) fn from_schema(document: &OpenApiDocument, schema: &Value) -> Self {
@@ -151,21 +154,21 @@ impl RequiredMembers {
     }
 }
 
-/// A name that stands in a pointer of a key as it is.
+/// Whether a name can stand in the pointer of a key without escapes.
 fn is_plain_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 
-/// A schema, and those of its `allOf`, which a value matches as well.
+/// A schema with all schemas of its `allOf`: a value matches all of them.
 struct SchemaParts<'d> {
     parts: Vec<&'d Map<String, Value>>,
-    /// Some part could not be read, or a value may match one of several.
+    /// True if a part could not be read, or if a value may match one of several alternatives.
     is_partial: bool,
 }
 
 impl<'d> SchemaParts<'d> {
-    /// The most schemas that are one. `allOf` may lead to itself.
+    /// The most schemas that are combined. An `allOf` may contain itself.
     const MOST: usize = 32;
 
     fn collect(document: &'d OpenApiDocument, schema: &'d Value) -> Self {
@@ -189,7 +192,7 @@ impl<'d> SchemaParts<'d> {
         self.parts.iter().find_map(|part| part.get(name))
     }
 
-    /// The type of all values but null.
+    /// The type of the values, without null.
     fn value_type(&self) -> Option<&'d str> {
         match self.first("type") {
             Some(Value::String(word)) => Some(word),
@@ -203,7 +206,7 @@ impl<'d> SchemaParts<'d> {
         }
     }
 
-    /// Each once.
+    /// The names of the required members, each once.
     fn required(&self) -> Vec<&'d str> {
         let lists = self.parts.iter().filter_map(|part| part.get("required")?.as_array());
         let mut names: Vec<&str> = lists.flatten().filter_map(Value::as_str).collect();
@@ -232,8 +235,8 @@ mod tests {
         ValueForm::from_schema(&document, &schema).map(|form| form.filter())
     }
 
-    /// Integers, UUIDs and patterns of the whole value have a filter. Nothing is made of a pattern that another language reads
-    /// differently, or that leaves a part of the value open.
+    /// Integers, UUIDs and patterns of the whole value become filters. A pattern does not, if another language reads it
+    /// differently or if it leaves a part of the value open.
     #[test]
     fn filters_follow_type_format_and_pattern() {
         for (schema, filter) in [
@@ -272,7 +275,7 @@ mod tests {
         (pointers.collect(), found.is_partial)
     }
 
-    /// Members are found where each body has them: in objects, in lists, and in all schemas that are one.
+    /// Required members are found in objects, in lists, and in all schemas of an `allOf`.
     #[test]
     fn required_members_are_found() {
         let (found, is_partial) = members(
@@ -285,7 +288,7 @@ mod tests {
         assert!(!is_partial);
     }
 
-    /// What cannot be read is said to be missing, and a schema within itself ends.
+    /// Members that cannot be read are reported as missing, and a schema that contains itself does not run forever.
     #[test]
     fn unread_members_are_noted() {
         for schemas in [

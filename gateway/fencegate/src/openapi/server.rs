@@ -1,17 +1,17 @@
-//! The path at which the servers of a document have its paths.
+//! The path of the servers of a document, below which its paths are.
 
 use serde_json::Value;
 
 use super::document::OpenApiDocument;
 
-/// The path before all paths, by the `servers` of the document.
+/// The path that the `servers` of a document put before each path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct BasePath {
-    /// Without a slash at its end; empty where there is none.
+    /// The path without a slash at its end; empty if the servers have no path.
     prefix: String,
     /// The URLs by which clients reach the service.
     urls: Vec<String>,
-    /// What the document leaves open.
+    /// The questions that the document leaves open.
     doubts: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl BasePath {
     }
 }
 
-/// The URL with the defaults of its variables.
+/// The URL of a server, with the defaults of its variables.
 fn server_url(server: &Value) -> Option<String> {
     let url = server.get("url")?.as_str()?.to_owned();
     let variables = server.get("variables").and_then(Value::as_object).into_iter().flatten();
@@ -68,7 +68,7 @@ fn server_url(server: &Value) -> Option<String> {
     }))
 }
 
-/// The path of a URL, without a slash at its end. A URL may be a path alone.
+/// The path of a URL, without a slash at its end. `url` may also be a path alone.
 fn path_of(url: &str) -> &str {
     let behind_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
     let path = match (behind_scheme.len() == url.len(), behind_scheme.find('/')) {
@@ -89,7 +89,8 @@ mod tests {
         BasePath::from_document(&OpenApiDocument::parse(&text).expect("a document"))
     }
 
-    /// The path of the servers stands before each path; where they differ, or it stands there already, that is a doubt.
+    /// The path of the servers is put before each path. If the servers have different paths, or each path begins with
+    /// it already, that is an open question.
     #[test]
     fn prefix_is_path_of_servers() {
         for (servers, path, prefix, doubts) in [

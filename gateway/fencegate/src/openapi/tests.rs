@@ -1,4 +1,4 @@
-//! Policies that are made out of documents of the forms that public interfaces have.
+//! Tests the import with documents that have the forms of public interfaces.
 
 use fencegate_policies::{
     diagnostics::Severity,
@@ -8,11 +8,12 @@ use fencegate_policies::{
 
 use super::{ImportCounts, ImportedPolicy, MARK, import};
 
-/// Patterns of identifiers, references within the file, a header that names operations.
+/// Has identifiers with patterns, references within the file, and a header that names operations.
 const ORDERS: &str = include_str!("testdata/orders.json");
-/// Bodies with required members, an operation that is named in the body, fixed paths beside parameters.
+/// Has bodies with required members, an operation that is named in the body, and fixed paths beside
+/// parameters.
 const SHOP: &str = include_str!("testdata/shop.json");
-/// Version 3.1 in YAML, a path of the server, several parameters in a path.
+/// Version 3.1 in YAML; has a server with a path, and paths with several parameters.
 const PLATFORM: &str = include_str!("testdata/platform.yaml");
 
 fn imported(document: &str) -> (ImportedPolicy, GatewayPlan) {
@@ -23,7 +24,7 @@ fn imported(document: &str) -> (ImportedPolicy, GatewayPlan) {
     (imported, loaded.plan.expect("no errors"))
 }
 
-/// The keys of the route that takes a method of a path template, or `none`.
+/// The key of the route that takes this method and path template, or `none`.
 fn key(plan: &GatewayPlan, method: &str, path: &str) -> Option<String> {
     let takes = |route: &&Route| {
         route.path.to_string() == path && route.methods.iter().any(|known| &**known == method)
@@ -35,7 +36,7 @@ fn key(plan: &GatewayPlan, method: &str, path: &str) -> Option<String> {
     })
 }
 
-/// The comment lines with the mark, without the indentation.
+/// The comment lines that contain [`MARK`], without indentation.
 fn marks(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| line.contains(MARK)).collect()
 }
@@ -78,14 +79,15 @@ fn required_members_that_name_resources_are_keys() {
         &[
             ("PUT", "/v2/orders/{order_id}", Some("orders/{path.order_id}")),
             ("POST", "/v2/payments", Some("orders/{body:/order_id}")),
-            // Both of its required values name resources.
+            // Both required values name resources, so the key is undecided.
             ("POST", "/v2/moves", None),
-            // Nothing that is required names a resource.
+            // No required value names a resource.
             ("POST", "/v2/orders", None),
-            // It has no route, and this variable would take its requests.
+            // `search` has no route. The variable of the next path would take its requests, so that path gets
+            // no route either.
             ("POST", "/v2/gift-cards/search", None),
             ("POST", "/v2/gift-cards/{card_id}", None),
-            // Its filter refuses `search`.
+            // The filter refuses `search`, so this route cannot take the requests of the next path.
             ("POST", "/v2/points/{number}", Some("points/{path.number | int}")),
             ("POST", "/v2/points/search", None),
             ("POST", "/v2/counts", Some("variations/{body:/counts/*/variation_id}")),
@@ -123,13 +125,13 @@ fn paths_of_servers_and_several_parameters() {
             ),
             ("POST", "/bcl/v2/accounts/{accountId}:close", Some("accounts/{path.accountId | uuid}")),
             ("POST", "/bcl/v2/transfers/{transferId}/approve", Some("transfers/{path.transferId | int}")),
-            // Two parameters in a segment.
+            // A segment of the path has two parameters.
             ("POST", "/bcl/v2/ranges/{from}-{to}", None),
-            // The reference leads out of the file: the route has a mark.
+            // The body is a reference out of the file, so the route has a mark.
             ("PUT", "/bcl/v2/accounts/{accountId}/limits", Some("accounts/{path.accountId | uuid}")),
-            // Which requests `/cards/all` has is not known, and the variable would take them.
+            // The methods of `/cards/all` are not known, and the variable would take its requests.
             ("PUT", "/bcl/v2/cards/{cardId}", None),
-            // Its servers are others.
+            // The operation has servers of its own.
             ("POST", "/bcl/v2/reports/{reportId}", None),
         ],
     );
@@ -148,7 +150,7 @@ fn paths_of_servers_and_several_parameters() {
     }
 }
 
-/// No text of a document becomes a field of the policy, and none a character that moves a cursor.
+/// No text of a document can add a field to the policy, or a control character.
 #[test]
 fn texts_of_document_stay_comments() {
     let document = r#"{"openapi": "3.0.0", "info": {"title": "a\nroutes: []\n\u001b[2J", "version": "1\n#"},
@@ -168,7 +170,7 @@ fn texts_of_document_stay_comments() {
     assert!(loaded.plan.is_some_and(|plan| plan.serving.routes.routes().len() <= 2));
 }
 
-/// An interface of which nothing is decided has a sound policy as well, which refuses everything.
+/// An interface without any decided operation gets a valid policy, which refuses everything.
 #[test]
 fn undecided_interface_has_policy() {
     let (policy, plan) = imported("openapi: 3.1.0\npaths: {/a: {post: {requestBody: {$ref: x.yaml}}}}\n");
@@ -176,7 +178,7 @@ fn undecided_interface_has_policy() {
     assert_eq!((policy.counts.operations, policy.counts.undecided), (1, 1));
 }
 
-/// A policy is sound however many operations have no route.
+/// A policy with hundreds of undecided operations is valid.
 #[test]
 fn policy_of_many_undecided_operations_is_sound() {
     let paths: String = (0..500).map(|number| format!("  /a{number}: {{post: {{}}}}\n")).collect();

@@ -1,4 +1,4 @@
-//! The plans of guards' files, and how these files are distinguished from policies.
+//! Tests the plans of guards' files, and how these files are distinguished from policies.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ upstream: {endpoint: "http://127.0.0.1:8000"}
 store: {redb: /var/lib/guard.redb}
 "#;
 
-/// A field that is not written in the file of a guard has the documented default.
+/// A field that is absent from the file of a guard has its documented default.
 #[test]
 fn absent_fields_have_documented_defaults() {
     let guard = guard(LEAST_GUARD);
@@ -47,7 +47,7 @@ fn absent_fields_have_documented_defaults() {
     assert_eq!((upstream.response_timeout, upstream.has_fenced_routes), (seconds(15), true));
 }
 
-/// What is written in the file of a guard is in its plan.
+/// Each value that the file of a guard sets reaches its plan.
 #[test]
 fn written_fields_reach_plan() {
     let guard = guard(GUARD);
@@ -68,7 +68,7 @@ fn written_fields_reach_plan() {
     assert_eq!(guard.serving.listener.limits.max_body, 256 << 10);
 }
 
-/// What the file of a guard sets replaces the default.
+/// A value in the file of a guard replaces the default.
 #[test]
 fn file_overrides_defaults() {
     let text = LEAST_GUARD.replace(
@@ -119,7 +119,7 @@ fn guard_file_declares_expiry_policy() {
     assert_eq!(with("direct: true"), None, "it has no effect");
 }
 
-/// Several guards can have one PostgreSQL store.
+/// Several guards can share one PostgreSQL store.
 #[test]
 fn guards_share_one_store() {
     let with = |store: &str| guard(&LEAST_GUARD.replace("redb: /var/lib/guard.redb", store)).store;
@@ -128,7 +128,7 @@ fn guards_share_one_store() {
         let store = with(&format!("postgres: {{url_file: /run/secrets/database{tls}}}"));
         assert_eq!(store, StoreLocation::Postgres(plain.clone()), "{tls}");
     }
-    // With the certificates that the system trusts.
+    // With `tls: {}`, the certificates that the system trusts are used.
     let secured = PostgresLocation { tls: Some(ClientTls::default()), ..plain.clone() };
     assert_eq!(
         with("postgres: {url_file: /run/secrets/database, tls: {}}"),
@@ -139,7 +139,7 @@ fn guards_share_one_store() {
     assert_eq!(believed, StoreLocation::Postgres(PostgresLocation { tls: Some(tls), ..plain }));
 }
 
-/// A file is that of a guard if it has a field of a guard and none of a gateway.
+/// A file is that of a guard if it has a field of guards, and no field of gateways.
 #[test]
 fn guard_fields_decide_file_kind() {
     for text in [GUARD, LEAST_GUARD, "store:", "upstream: 1"] {

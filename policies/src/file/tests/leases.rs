@@ -1,4 +1,4 @@
-//! How a policy grants leases to clients.
+//! Tests how a policy grants leases to clients.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn leases(text: &str) -> LeaseGrantSettings {
     gateway(&policy(text)).leases.expect("leases")
 }
 
-/// A field of the leases that is not written has the documented default.
+/// A field of `leases` that is absent has its documented default.
 #[test]
 fn absent_lease_fields_have_documented_defaults() {
     assert_eq!(gateway(MINIMAL).leases, None);
@@ -40,7 +40,7 @@ fn absent_lease_fields_have_documented_defaults() {
     assert!(!may("order/other/7") && !may("jobs"));
 }
 
-/// A default never contradicts what is written.
+/// A default is adjusted to the limits that the policy sets.
 #[test]
 fn lease_defaults_fit_written_limits() {
     let defaults = |text: &str| {
@@ -52,7 +52,7 @@ fn lease_defaults_fit_written_limits() {
     assert_eq!(defaults("most: 7"), (15, 7));
 }
 
-/// A fence declares whether its requests may or must come with a lease.
+/// A fence declares whether its requests may or must run under a lease.
 #[test]
 fn fence_declares_lease_policy() {
     let with = |lease: &str| {
@@ -66,7 +66,8 @@ fn fence_declares_lease_policy() {
     assert_eq!(with("lease: required, "), [RequestLeasePolicy::Required]);
 }
 
-/// Only the operator can tell whether a proxy in front of the listener speaks TLS.
+/// A plain-text listener with leases gets a warning unless it has trusted peers, because only the operator
+/// knows whether a proxy before it speaks TLS.
 #[test]
 fn plain_text_leases_warn_without_proxy() {
     let codes = |address: &str, more: &str| {

@@ -1,4 +1,4 @@
-//! Makes the JSON Schemas out of the fields that the reader reads, and keeps the committed ones current.
+//! Makes the JSON Schemas from the fields that the reader reads, and compares them with the committed ones.
 //!
 //! After a change of fields: `REWRITE=1 cargo test -p fencegate-policies schema`, then read the difference.
 
@@ -17,7 +17,7 @@ const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 const FILTER: &str = include_str!("../../../tests/filter.guard.yaml");
 
-/// The schema of the input of a function that reads a single value. A function that is not here makes the test fail.
+/// The schema of a value that the function `reader` reads. The test fails for a function that is not listed here.
 fn single(reader: &str) -> Value {
     let number = r"^[0-9]+(\.[0-9]+)?";
     let duration = json!({
@@ -84,7 +84,7 @@ fn single(reader: &str) -> Value {
         "bind::address" => {
             json!({"type": "string", "pattern": ":[0-9]+$|^unix:/", "description": "IP address and port, or unix:/path"})
         }
-        // `0660` without quotes is a number to some YAML readers.
+        // Some YAML readers take `0660` without quotes for a number.
         "bind::mode" => json!({"type": ["string", "integer"]}),
         "scalar::address" | "scalar::server" | "peer_listener::advertised" => {
             json!({"type": "string", "pattern": ":[0-9]+$"})
@@ -103,7 +103,7 @@ fn single(reader: &str) -> Value {
         | "upstream::parse_identity_header"
         | "upstream::field_name"
         | "upstream::parse_operation_header" => text,
-        // The name of an upstream.
+        // Reads the name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
         other => panic!("say in `single` what `{other}` takes"),
     }
@@ -111,7 +111,7 @@ fn single(reader: &str) -> Value {
 
 fn strip_module_path(name: &'static str) -> &'static str {
     let name = name.strip_prefix("fencegate_policies::file::").unwrap_or(name);
-    // Methods are named with the lifetimes of their types.
+    // The type name of a method contains the lifetimes of its type, so it is replaced as a whole.
     if name.contains("Upstreams") && name.contains("named") {
         "upstream::named::named::{{closure}}"
     } else {
@@ -137,7 +137,7 @@ impl SchemaBuilder<'_> {
             assert!(!how.is_empty(), "nothing reads `{path}/{name}`: add it to complete.yaml");
             let mut shapes = self.shapes(&format!("{path}/{name}"), how);
             if !required.contains(name) {
-                // Written without a value, it counts as absent.
+                // A field without a value (`null`) counts as absent, so only an optional field may be null.
                 shapes.push(json!({"type": "null"}));
             }
             let filled =
@@ -183,19 +183,19 @@ impl SchemaBuilder<'_> {
         how.iter().map(each).collect()
     }
 
-    /// Mappings where they have been read as such; else single values.
+    /// The schema of a list item: a mapping if mappings were read at this path, else a single value.
     fn item(&self, path: &str) -> Value {
         let item = format!("{path}/*");
         if self.asked.contains_key(&item) { self.mapping(&item) } else { single("text") }
     }
 }
 
-/// The value of a variable of the environment is not known to a schema.
+/// The schema of a value with a variable of the environment, whose content is not known.
 fn variable_schema() -> Value {
     json!({"$ref": "#/$defs/variable"})
 }
 
-/// In YAML, `true` is no string.
+/// The JSON values for a word of the file. In YAML, `true` without quotes is a boolean.
 fn spellings(word: &str) -> Vec<Value> {
     let truth = word.parse::<bool>().ok().map(Value::from);
     [Value::from(word)].into_iter().chain(truth).collect()
@@ -228,7 +228,7 @@ fn keep_current(file: &str, made: &str) {
     }
 }
 
-/// The schema of policies is what the reader accepts.
+/// The committed schema of policies describes what the reader accepts.
 #[test]
 fn policy_schema_matches_reader() {
     let texts = [COMPLETE, UNIX, MINIMAL, PAYMENTS, INVENTORY];
@@ -238,7 +238,7 @@ fn policy_schema_matches_reader() {
     );
 }
 
-/// The schema of the files of guards is what the reader accepts.
+/// The committed schema of guards' files describes what the reader accepts.
 #[test]
 fn guard_schema_matches_reader() {
     keep_current(

@@ -12,9 +12,9 @@ pub(in crate::file) struct YamlNode {
 
 #[derive(Debug)]
 pub(in crate::file) enum YamlNodeValue {
-    /// Nothing after the colon, or `null`: the same as not writing the field.
+    /// No value after the colon, or `null`. The field counts as absent.
     Nothing,
-    /// The value could not be determined; a fault has reported why.
+    /// A value that could not be determined; this has been reported.
     Unset,
     Scalar(YamlScalar),
     List(Vec<YamlNode>),
@@ -32,15 +32,16 @@ pub(in crate::file) struct YamlMappingKey {
 pub(in crate::file) struct YamlScalar {
     pub(in crate::file) text: String,
     pub(in crate::file) place: SourceSpan,
-    /// A text to YAML; otherwise a number or a truth value, which stands there without quotes.
+    /// True for a text by the rules of YAML; false for a number or truth value, which is written without quotes.
     pub(in crate::file) is_text: bool,
-    /// How many characters stand between the place and the text, such as a quote. `None` where the file spells the
-    /// text in another way.
+    /// The number of characters between the place and the text, such as 1 for a quote. `None` if the file spells
+    /// the text in another way, with escapes or variables.
     pub(super) verbatim: Option<usize>,
 }
 
 impl YamlScalar {
-    /// The place of a part of the text, given in bytes; the whole scalar where the file spells it differently.
+    /// The place of a part of the text, which is given in bytes; the place of the whole scalar if the file spells
+    /// the text in another way.
     pub(in crate::file) fn part(&self, span: Range<usize>) -> SourceSpan {
         let (Some(quotes), Some(before), Some(part)) =
             (self.verbatim, self.text.get(..span.start), self.text.get(span.clone()))

@@ -1,5 +1,5 @@
-//! Reports what is wrong with a text that is not YAML, and where. The parser often stops at a later place than the
-//! mistake.
+//! Reports a text that is not YAML, with the place of the mistake. The parser often stops at a later place than
+//! the mistake.
 
 use serde_saphyr::{Error, Location};
 
@@ -24,9 +24,9 @@ pub(super) fn to_diagnostic(error: &Error, text: &str) -> Diagnostic {
         .with_remedy("move what follows into a file of its own, or leave the `---` out"),
         other => {
             let message = other.to_string();
-            // The diagnostic shows the place by itself, so it is cut off the message.
+            // The place is cut off the message, because the diagnostic shows it by itself.
             let message = match message.split(" at line ").next().unwrap_or_default() {
-                // The parser's words for this are hard to understand.
+                // This message of the parser is replaced, because it is hard to understand.
                 other if other.contains("recursive references") => "an alias stands within itself",
                 other => other,
             };
@@ -46,7 +46,7 @@ pub(super) fn to_diagnostic(error: &Error, text: &str) -> Diagnostic {
     }
 }
 
-/// The place of the mistake, if it is not where the parser stopped, and the remedy.
+/// The place and the remedy of the actual mistake, if it is not where the parser stopped.
 fn find_culprit(text: &str, at: SourceSpan) -> Option<(SourceSpan, &'static str)> {
     let indented_by_tab = |line: &str| {
         let indentation = line.len() - line.trim_start().len();
@@ -56,7 +56,7 @@ fn find_culprit(text: &str, at: SourceSpan) -> Option<(SourceSpan, &'static str)
     if let Some((line, tab)) = near.find_map(|(line, text)| Some((line + 1, indented_by_tab(text)?))) {
         return Some((SourceSpan { line, column: tab + 1, width: 1 }, TABS));
     }
-    // A quote that is not closed ends at the next quote, and the text after that makes no sense.
+    // A quote that is not closed seems to end at the next quote, so the parser stops only after that one.
     let before = text.lines().enumerate().take(at.line);
     let open = before.filter(|(_, line)| has_open_quote(line)).last();
     open.map(|(line, text)| {
@@ -70,7 +70,7 @@ fn find_culprit(text: &str, at: SourceSpan) -> Option<(SourceSpan, &'static str)
 
 const TABS: &str = "indent with spaces: YAML takes no tabs there";
 
-/// The line has an odd number of double quotes outside of comments and single quotes.
+/// Whether a line has an odd number of double quotes outside of comments and single quotes.
 fn has_open_quote(line: &str) -> bool {
     let mut double = false;
     let mut single = false;
@@ -87,7 +87,7 @@ fn has_open_quote(line: &str) -> bool {
     double
 }
 
-/// The most frequent cause of a message of the parser.
+/// The remedy for the most frequent cause of a message of the parser.
 fn common_mistake(message: &str) -> Option<&'static str> {
     const SLIPS: [(&str, &str); 9] = [
         ("within itself", "write its fields out where the alias stands"),

@@ -1,4 +1,4 @@
-//! The values that the YAML parser delivers, before they have places.
+//! The values that the YAML parser returns, before they are placed in the tree.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::diagnostics::SourceSpan;
 
-/// As the parser hands it over.
+/// A value of the YAML parser.
 pub(super) enum RawYamlValue {
     Nothing,
-    /// Its text; `None` where the parser has made a number of it, so that only the file still has the text.
+    /// A scalar with its text. `None` if the parser has made it a number or boolean; the text is then only in
+    /// the file.
     Scalar(Option<String>),
     List(Vec<Spanned<RawYamlValue>>),
     Mapping(Vec<(Spanned<RawYamlValue>, Spanned<RawYamlValue>)>),
@@ -88,7 +89,7 @@ impl<'de> Visitor<'de> for RawYamlValueVisitor {
     }
 }
 
-/// A place as the parser counts it; `width` in characters.
+/// The place of a value by the location of the parser. `width`: in characters.
 pub(super) fn place(location: &Location, width: usize) -> SourceSpan {
     let number = |given: u64| usize::try_from(given).unwrap_or(usize::MAX);
     SourceSpan { line: number(location.line()), column: number(location.column()), width }

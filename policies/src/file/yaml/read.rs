@@ -1,4 +1,4 @@
-//! Reads a text into its tree, and fills in what it takes from the environment.
+//! Reads a text into its tree, and replaces variables with values of the environment.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -29,7 +29,8 @@ struct YamlNodeReader<'t> {
 
 const LARGEST: usize = 8 << 20;
 
-/// `None` where the text is not one YAML document of a sane size; a fault then reports that.
+/// Reads the tree of a text. `None` if the text is not a single YAML document of acceptable size; this has been
+/// reported.
 pub(in crate::file) fn parse(
     text: &str,
     environment: &Environment,
@@ -50,16 +51,16 @@ pub(in crate::file) fn parse(
 
 fn options() -> Options {
     serde_saphyr::options! {
-        // Repeated fields are refused later, together with all other mistakes.
+        // Accepted here; repeated fields are reported later, together with all other mistakes.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
-        // `<<` hides the fields of a mapping. Read as an ordinary field, it is reported as unknown.
+        // A merge key `<<` would hide the fields of a mapping. Read as an ordinary field, it is reported as unknown.
         merge_keys: MergeKeyPolicy::AsOrdinary,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         reject_unsupported_tags: true,
         with_snippet: false,
-        // A few lines of nested aliases must not become a tree of millions of values.
+        // Bounds what nested aliases expand to: a few lines could otherwise become a tree of millions of values.
         alias_limits: alias_limits! { max_total_replayed_events: 20_000 },
-        // A commented example of many lines is no mistake. The size of the file bounds how many there are.
+        // The size limit of the file already bounds the comments; many commented lines are no mistake.
         budget: serde_saphyr::budget! {
             max_depth: 32,
             max_nodes: 1_000_000,
@@ -77,7 +78,8 @@ impl YamlNodeReader<'_> {
             RawYamlValue::Scalar(text) => {
                 let is_text = text.is_some();
                 let text = text.unwrap_or_else(|| source.to_owned());
-                // Places inside an alias belong to the line of its anchor.
+                // Inside an alias, positions in the text belong to the line of its anchor, so no part of it has a
+                // place of its own.
                 let here = raw.defined == raw.referenced;
                 let verbatim = here.then(|| opening_quote_len(source, &text)).flatten();
                 self.expand_scalar(YamlScalar { text, place, is_text, verbatim })
@@ -90,8 +92,7 @@ impl YamlNodeReader<'_> {
         YamlNode { place, value }
     }
 
-    /// The name of a field; `None` where the value cannot be a name. Variables of the environment are not replaced in
-    /// names.
+    /// The name of a field; `None` if the value cannot be a name. Variables are not replaced in names.
     fn key_text(&self, key: Spanned<RawYamlValue>) -> Option<String> {
         let source = self.source(&key.defined);
         match key.value {
@@ -108,7 +109,7 @@ impl YamlNodeReader<'_> {
     fn expand_scalar(&self, scalar: YamlScalar) -> YamlNodeValue {
         match self.filling.expand(&scalar.text) {
             Ok(Cow::Borrowed(_)) => YamlNodeValue::Scalar(scalar),
-            // Parts of an expanded text stand nowhere in the file.
+            // The parts of an expanded text are not in the file, so only the whole has a place.
             Ok(Cow::Owned(text)) => YamlNodeValue::Scalar(YamlScalar { text, verbatim: None, ..scalar }),
             Err(fault) => {
                 self.faults.push(fault.at(scalar.place));
@@ -146,7 +147,7 @@ impl YamlNodeReader<'_> {
         entries
     }
 
-    /// The text of the file from which a value was read.
+    /// The text in the file from which a value was read.
     fn source(&self, location: &Location) -> &str {
         let span = location.span();
         let part = || {
@@ -158,7 +159,7 @@ impl YamlNodeReader<'_> {
     }
 }
 
-/// How many quotes stand before the text; `None` where the file spells the text in another way.
+/// The number of quotes before the text; `None` if the file spells the text in another way.
 fn opening_quote_len(source: &str, text: &str) -> Option<usize> {
     let unquoted = || source.get(1..source.len().checked_sub(1)?);
     match () {

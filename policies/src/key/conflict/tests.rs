@@ -1,4 +1,4 @@
-//! One value in two sources: equal ones pass, different ones are refused, and nothing panics.
+//! Tests values that are in two sources of a request: equal ones pass, and different ones are refused. Nothing panics.
 
 use proptest::prelude::*;
 
@@ -7,14 +7,14 @@ use crate::key::{BodyValues, FormValues, JsonValues};
 
 mod hidden_names;
 
-/// A request for the resource 42.
+/// A request whose resource has the id 42.
 #[derive(Default)]
 struct FixedRequestValues<'a> {
     query: Option<&'a str>,
     path: Option<(&'a str, &'a str)>,
     cookie: Option<&'a str>,
     kind: Option<&'a str>,
-    /// In the place of `kind`: no field of its own, or several.
+    /// Replaces `kind`, for a request with a respelled or a repeated content type.
     unclear: Option<HeaderLookup<'a>>,
     coding: Option<&'a str>,
     body: &'a [u8],
@@ -40,7 +40,7 @@ fn field(text: Option<&str>) -> HeaderLookup<'_> {
 }
 
 impl FixedRequestValues<'_> {
-    /// Why the key is refused.
+    /// The reason for which the key is refused; `None` if it is not.
     fn refusal_reason(mut self, key: &str, conflicts: &SourceConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
@@ -87,7 +87,7 @@ fn request_with_query_id<'a>(kind: Option<&'a str>, body: &'a [u8]) -> FixedRequ
     FixedRequestValues { query: Some("id=42"), kind, body, ..FixedRequestValues::default() }
 }
 
-/// Another source may have a part of a list, and nothing else under its name.
+/// Another source may have some of the items of a list under its name, and no other values.
 #[test]
 fn list_elsewhere_is_part_of_list() {
     let body = |query| FixedRequestValues {
@@ -112,7 +112,7 @@ fn list_elsewhere_is_part_of_list() {
     }
 }
 
-/// A query that has the name of a path or body value is refused unless its value is equal.
+/// A query with the name of a path or body value is refused unless the values are equal.
 #[test]
 fn unequal_query_is_refused() {
     for query in
@@ -162,7 +162,7 @@ fn unequal_query_is_refused() {
     }
 }
 
-/// A member within another one is compared under every name that a query gives it.
+/// A nested member is compared under every name that a query can have for it.
 #[test]
 fn query_may_name_nested_member() {
     let request = |query| FixedRequestValues {
@@ -182,7 +182,8 @@ fn query_may_name_nested_member() {
     }
 }
 
-/// Of several values of one item another source has no part, because it could combine them in another way.
+/// If a key joins several values of an item, no other source may have such a value, because a service could combine the
+/// values in another way.
 #[test]
 fn joined_list_elsewhere_is_refused() {
     let body = |query, body| FixedRequestValues {
@@ -207,7 +208,7 @@ fn joined_list_elsewhere_is_refused() {
     }
 }
 
-/// Rails has the members of a JSON body in an object of another name as well, unless the request has that object.
+/// Rails also finds the members of a JSON body in an object with another name, unless the request has that object.
 #[test]
 fn unequal_wrapped_member_is_refused() {
     for (key, body, refusal) in [
@@ -249,7 +250,7 @@ fn unequal_wrapped_member_is_refused() {
     assert_eq!(path.default_refusal_reason("{path.id}"), None);
 }
 
-/// Rails calls a JSON body that is no object `_json`.
+/// Rails finds a JSON body that is no object under the name `_json`.
 #[test]
 fn root_of_json_body_has_name() {
     let list = |query| FixedRequestValues {
@@ -279,7 +280,7 @@ fn root_of_json_body_has_name() {
     }
 }
 
-/// Forms and cookies that have the name of a query or path value are refused unless they are equal.
+/// A form or cookie with the name of a query or path value is refused unless the values are equal.
 #[test]
 fn unequal_form_or_cookie_is_refused() {
     let parts = |head: &str, value: &str| {
@@ -334,7 +335,8 @@ fn unequal_form_or_cookie_is_refused() {
     }
 }
 
-/// A member that has the name of a query or path value is refused unless it is equal or not read.
+/// A JSON member with the name of a query or path value is refused unless the values are equal, or the service does not
+/// read JSON.
 #[test]
 fn unequal_json_member_is_refused() {
     for (body, refusal) in [
@@ -372,7 +374,7 @@ fn unequal_json_member_is_refused() {
     assert_eq!(request_with_query_id(JSON, &wide).default_refusal_reason("a/{query.id}"), Some(BROKEN));
 }
 
-/// A field of a form is compared with the other sources as a parameter of a query is, and not with its own form.
+/// A value of a form is compared with the other sources as one of a query is. It is not compared with its own form.
 #[test]
 fn unequal_source_beside_form_is_refused() {
     let parts = "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n42\r\n--b--\r\n";
@@ -388,7 +390,7 @@ fn unequal_source_beside_form_is_refused() {
         assert_eq!(refused(FixedRequestValues { cookie: Some("id=43"), ..request() }), Some(IN_COOKIE));
         assert_eq!(refused(FixedRequestValues { path: Some(("id", "43")), ..request() }), Some(IN_PATH));
     }
-    // Some services read every body as JSON.
+    // The service may read the body as JSON, whatever its content type is, and then finds another `id`.
     let both = FixedRequestValues {
         kind: FORM,
         body: br#"{"x":"&id=42&y=","id":43}"#,
@@ -405,7 +407,8 @@ fn unequal_source_beside_form_is_refused() {
     assert_eq!(list("sku=c").default_refusal_reason("a/{form.sku*}"), Some(IN_QUERY));
 }
 
-/// Express leaves out a byte order mark at the beginning of a form or of JSON, and some readers leave it out elsewhere.
+/// A byte order mark does not hide a name: Express leaves it out at the beginning of a form or of JSON, and other
+/// readers do so elsewhere.
 #[test]
 fn byte_order_mark_hides_no_name() {
     let refused = |kind, body: &str| {
@@ -422,7 +425,7 @@ fn byte_order_mark_hides_no_name() {
         assert_eq!(refused(JSON, body), Some(MARKED), "{body}");
         assert_eq!(refused(Some("text/plain"), body), Some(MARKED), "{body}");
     }
-    // Without a content type it is the first name alone that may be another one.
+    // Without a content type only the first name could change, and it is compared.
     assert_eq!(refused(None, "\u{feff}id=43"), Some(IN_FORM));
     assert_eq!(refused(None, "\u{feff}a=1&id=42"), None);
     let member =
@@ -430,7 +433,7 @@ fn byte_order_mark_hides_no_name() {
     assert_eq!(member.default_refusal_reason("a/{path.id}"), Some(IN_JSON));
 }
 
-/// Some services decode a form by a field of it.
+/// A form with a `_charset_` field is refused, because some services decode the form by it.
 #[test]
 fn form_with_charset_field_is_refused() {
     let refused = |kind, body: &str| {
@@ -456,7 +459,7 @@ fn path_variable_of_same_name_counts() {
     assert_eq!(request("42").default_refusal_reason("a/{query.id}"), None);
 }
 
-/// A form that cannot be searched, because it is encoded or too long, is refused.
+/// A form that cannot be searched, because it is compressed or has too many fields, is refused.
 #[test]
 fn unreadable_form_is_refused() {
     for coding in ["gzip", "identity, gzip"] {
@@ -506,7 +509,7 @@ fn unread_sources_are_not_compared() {
 }
 
 proptest! {
-    /// Another value is refused wherever it stands, and an equal one passes.
+    /// A different value is refused in every source, and an equal one passes.
     #[test]
     fn unequal_value_is_refused_anywhere(
         value in "[a-z0-9]{1,6}",

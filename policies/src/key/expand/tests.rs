@@ -1,4 +1,4 @@
-//! Which values become which keys, and which become none.
+//! Tests which values give which keys, and which values give none.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// A request in which every source has the value of `name` for the variable `name`.
+/// A request in which every source has the value of `name` for the variable of that name.
 #[derive(Default, Clone)]
 struct FixedRequestValues {
     path: Vec<(String, String)>,
@@ -61,7 +61,8 @@ fn expand(template: &str, request: &FixedRequestValues) -> Result<String, Extrac
     template.expand(request).map(|key| key.as_str().to_owned())
 }
 
-/// One text as the name of two kinds gives two keys and two owners of operations. Filters see the name as the certificate has it.
+/// The same text as the names of different kinds gives two keys, and two owners of operations. Filters get the name as
+/// the certificate has it.
 #[test]
 fn client_name_has_its_kind_in_keys() {
     let of = |kind, name: &str| FixedRequestValues {
@@ -101,7 +102,7 @@ fn escaped_value_is_no_separator() {
     assert_eq!(expand("the-one-lock", &FixedRequestValues::default()).as_deref(), Ok("the-one-lock"));
 }
 
-/// Filters bring spellings of one resource together.
+/// Filters give one form to different spellings of a resource.
 #[test]
 fn filters_unify_spellings() {
     for (template, value, key) in [
@@ -131,7 +132,7 @@ fn empty_value_counts_as_missing() {
     assert_eq!(expand("{path.a | trim | int}", &path(&[("a", "  ")])), missing);
 }
 
-/// A query parameter is read as a form would read it.
+/// A query parameter is decoded as forms are.
 #[test]
 fn query_parameter_parses_as_form() {
     for (query, outcome) in [
@@ -169,7 +170,7 @@ fn query_parameter_parses_as_form() {
     }
 }
 
-/// A header field on several lines, or in another spelling, has no single value.
+/// A header field that is repeated, or in another spelling, has no single value.
 #[test]
 fn repeated_or_respelled_header_is_invalid() {
     let line = |value: &[u8]| ("x-account".to_owned(), value.to_vec());
@@ -203,7 +204,7 @@ fn request_with_form(template: &KeyTemplate, kind: &str, form: &str) -> FixedReq
     FixedRequestValues { body: Some(BodyValues::Form(form)), ..FixedRequestValues::default() }
 }
 
-/// A field of either kind of form is a value, and each of several is one of a list.
+/// A field of a form is a value, in both encodings, and repeated fields are the values of a list.
 #[test]
 fn form_field_is_value_or_list() {
     let keys = |template: &str, kind: &str, form: &str| {
@@ -240,7 +241,7 @@ fn form_field_is_value_or_list() {
         keys("s/{form.sku[]*}", FORM, "sku[]=b&sku%5B%5D=a&sku[]=a"),
         Ok(vec!["s/a".into(), "s/b".into()])
     );
-    // A comma means what it means in a query. Of a part it is never escaped.
+    // A comma in a form means the same as in a query. In a part of a multipart form a comma is never escaped.
     let parts = format!("{}--b--\r\n", part("b,a"));
     for (template, form, outcome) in [
         ("{form.id* | split(',')}", "id=b,a", Some(vec!["a".to_owned(), "b".to_owned()])),
@@ -257,7 +258,7 @@ fn form_field_is_value_or_list() {
         keys("{form.id*}", FORM, "x=1"),
         Err(ExtractKeyError::EmptyList { variable: variable("form.id*") })
     );
-    // A body that was read as JSON has no fields, and a form has no members.
+    // A body that was read as JSON has no form fields, and a form has no members.
     let json = FixedRequestValues {
         body: Some(BodyValues::Json(JsonValues::default())),
         ..FixedRequestValues::default()
@@ -313,7 +314,8 @@ fn oversized_key_is_refused() {
 }
 
 prop_compose! {
-    /// A template over `{path.v0} {path.v1} ...` with random literals, as a policy could have it.
+    /// A template of the variables `{path.v0}`, `{path.v1}` and so on, between random literals that a policy could
+    /// contain.
     fn any_template()(literals in proptest::collection::vec("[a-c/:.@-]{0,3}", 1..5)) -> KeyTemplate {
         let (last, rest) = literals.split_last().expect("at least one");
         let mut text = String::from("k");
@@ -331,7 +333,7 @@ fn expand_all(template: &str, request: &FixedRequestValues) -> Result<String, Ex
     template.expand_all(request).map(|expanded| crate::key::join_keys(&expanded.keys))
 }
 
-/// A parameter that repeats, and a field that is a list, give a key for each value.
+/// A repeated parameter, and a header field that is a list, give a key for each value.
 #[test]
 fn query_and_header_lists_give_each_value() {
     let query =
@@ -354,7 +356,7 @@ fn query_and_header_lists_give_each_value() {
     for bad in ["sku=a&SKU=b", "sku=a&sku[]=b", "sku=a&sku[0]=b", "sku=a;sku=b", "sku=%zz", "sku=a&sku=%ff"] {
         assert!(matches!(expand_all(sku, &query(bad)), Err(ExtractKeyError::Invalid { .. })), "{bad}");
     }
-    // PHP and qs have all of these in one list.
+    // PHP and qs put the parameters of each of these queries into one list.
     for (template, bad) in [
         ("s/{query.sku[]*}", "sku[]=a&sku[0]=b"),
         ("s/{query.sku[]*}", "sku[x]=b"),
@@ -407,7 +409,7 @@ proptest! {
         prop_assert_eq!(one == other, a[..used] == b[..used], "{}", template);
     }
 
-    /// Neither the spelling of a JSON body nor its other members count.
+    /// The key does not depend on the spelling of a JSON body, nor on its other members.
     #[test]
     fn equal_body_values_give_one_key(
         (from, to) in ("[aB1/\"\\\\é]{1,4}", -99_i32..99),

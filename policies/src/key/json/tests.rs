@@ -1,4 +1,4 @@
-//! Which values are found in a body, and which texts are no body.
+//! Tests which values are found in a body, and which texts are refused as a body.
 
 use std::iter;
 
@@ -68,7 +68,7 @@ fn several_pointers_are_followed_at_once() {
     assert_eq!((leaf("/a"), leaf("/a/b")), (Some(JsonScalar::Unfit(UNFIT_SHAPE)), None));
 }
 
-/// Only numbers that all readers of JSON agree on are values.
+/// Only numbers that all readers of JSON read alike are values.
 #[test]
 fn only_interoperable_numbers_are_values() {
     for number in ["0", "-1", "42", "9007199254740991", "-9007199254740991"] {
@@ -94,7 +94,7 @@ fn only_interoperable_numbers_are_values() {
     }
 }
 
-/// With exact numbers every integer of 64 bits with a sign is a value, and no larger one.
+/// With exact numbers every signed integer of 64 bits is a value, and no larger one.
 #[test]
 fn exact_integers_are_values_in_64_bits() {
     let exact = |number: &str| {
@@ -110,7 +110,8 @@ fn exact_integers_are_values_in_64_bits() {
     }
 }
 
-/// `true` is the same key of a dict as 1 in Python, and the same text as 1 in PHP.
+/// A boolean cannot be part of a key: `true` is the same dictionary key as 1 in Python, and the same text as 1
+/// in PHP.
 #[test]
 fn boolean_is_no_part_of_key() {
     for boolean in ["true", "false"] {
@@ -121,7 +122,7 @@ fn boolean_is_no_part_of_key() {
     }
 }
 
-/// JSON that no pointer names may have any values.
+/// Values that no pointer names are not restricted.
 #[test]
 fn unrequested_json_is_unrestricted() {
     let json = r#"{"x": [1.5, -0, 1e300, {"y": null}], "X": {}, "id": 1, "": "\u0000\ud83d\ude00"}"#;
@@ -156,7 +157,7 @@ fn invalid_json_has_no_values() {
     }
 }
 
-/// Two members of one name are refused at any depth.
+/// Two members of the same name are refused, at any depth.
 #[test]
 fn duplicate_member_is_refused_anywhere() {
     for json in [
@@ -171,14 +172,14 @@ fn duplicate_member_is_refused_anywhere() {
     assert!(parse(r#"[{"a": 1}, {"a": {"a": 2}}]"#, &["/1/a"]).is_ok());
 }
 
-/// A list that is longer than its pointers reach is refused.
+/// A list with more items than its pointers name is refused.
 #[test]
 fn list_longer_than_pointers_is_refused() {
     let two = ["/l/0/id", "/l/1/id"];
     for json in [
         r#"{"l": [{"id": 1}, {"id": 2}, {"id": 3}]}"#,
         r#"{"l": [{"id": 1}, {"id": 2}, null]}"#,
-        // One array to PHP.
+        // PHP makes an array of these objects, so they count as lists.
         r#"{"l": {"0": {"id": 1}, "1": {"id": 2}, "2": {"id": 3}}}"#,
         r#"{"l": {"0": {"id": 1}, "1": {"id": 2}, "x": 3}}"#,
     ] {
@@ -195,7 +196,7 @@ fn list_longer_than_pointers_is_refused() {
     }
     assert_eq!(parse("[[1, 2]]", &["/0/0"]), Err(ParseBodyError::TooLong));
     assert_eq!(parse("[1, 2]", &["/0"]), Err(ParseBodyError::TooLong));
-    // A number that no list reaches is no item.
+    // An index that no list reaches names no item, so the list has no limit.
     assert!(parse("[1, 2]", &["/99999999999999999999999"]).is_ok());
 }
 
@@ -208,7 +209,7 @@ fn list_at(json: &str, pointer: &str) -> Option<Result<(Vec<String>, usize), &'s
     })
 }
 
-/// A pointer with `*` leads to the value of every item, each once.
+/// A pointer with `*` gives the value of every item, each value once.
 #[test]
 fn star_leads_to_every_item() {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
@@ -237,7 +238,7 @@ fn star_leads_to_every_item() {
     }
 }
 
-/// A list of which not every item has a value, or that is no list, gives nothing.
+/// A list in which an item has no value, or a value in the place of a list, gives no values.
 #[test]
 fn incomplete_list_is_unfit() {
     for json in [
@@ -282,7 +283,7 @@ fn incomplete_list_is_unfit() {
     }
 }
 
-/// A single value is missing where objects or `null` end the way to it, and blocked where something else does.
+/// A value is missing if objects or `null` end the way to it, and blocked if another value does.
 #[test]
 fn way_through_other_than_object_is_blocked() {
     let pointer = JsonPointer::parse("/order/kind").expect("a pointer");
@@ -319,7 +320,7 @@ fn rows_at(json: &str, pointers: &[&str]) -> (Vec<Vec<String>>, usize) {
     (rows.values.iter().cloned().collect(), rows.count)
 }
 
-/// Of joined pointers the values of one item stay together, in whatever order its members come.
+/// The values of joined pointers stay together for each item, in any order of its members.
 #[test]
 fn joined_pointers_have_values_of_one_item() {
     let row = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
@@ -330,7 +331,7 @@ fn joined_pointers_have_values_of_one_item() {
     let json = r#"{"orders": [{"lines": [{"a": 1, "b": 2}]}, {"lines": []}, {"lines": [{"b": 1, "a": 2}]}]}"#;
     let nested = ["/orders/*/lines/*/a", "/orders/*/lines/*/b"];
     assert_eq!(rows_at(json, &nested), (vec![row(&["1", "2"]), row(&["2", "1"])], 2));
-    // An item that lacks a value gives none of its values to the next one.
+    // An item that lacks a value leaves none of its values to the next item.
     let json =
         r#"{"lines": [{"sku": {"code": "a"}}, {"house": "w2"}, {"house": "w3", "sku": {"code": "c"}}]}"#;
     assert_eq!(rows_at(json, &lines), (vec![row(&["w3", "c"])], 1));
@@ -340,7 +341,7 @@ fn joined_pointers_have_values_of_one_item() {
     assert_eq!((rows.len(), count), (ResourceKey::MOST_IN_SET + 1, 1000));
 }
 
-/// Of a list that is too long for any set few values are kept, and all are counted.
+/// Of a list that is too long for a set of keys, only a few values are kept, and all are counted.
 #[test]
 fn long_list_is_counted() {
     let skus = (0..100_000).map(|number| format!("\"{number}\"")).collect::<Vec<_>>().join(",");
@@ -348,14 +349,14 @@ fn long_list_is_counted() {
     assert_eq!((values.len(), count), (ResourceKey::MOST_IN_SET + 1, 100_000));
 }
 
-/// A second spelling of a member that a pointer names is refused.
+/// Another spelling of a member that a pointer names is refused.
 #[test]
 fn respelled_member_is_refused() {
     for json in [
         r#"{"kind": {"id": 1}, "Kind": {}}"#,
         r#"{"KIND": 1}"#,
         r#"{"kind": {"ID": 1, "id": 2}}"#,
-        // U+212A is the Kelvin sign, which is a `k` to a reader without regard to case.
+        // U+212A is the Kelvin sign, which a case-insensitive reader takes for `k`.
         r#"{"\u212Aind": 1}"#,
         r#"{"kind ": 1}"#,
         r#"{"\ufeffkind": 1}"#,
@@ -366,7 +367,7 @@ fn respelled_member_is_refused() {
     assert!(parse(r#"{"kind": {"id": 1}, "x": {"Kind": 1, "ID": 2, "id": 3}}"#, &["/kind/id"]).is_ok());
 }
 
-/// A name that some reader cuts short at a NUL is refused at any depth.
+/// A NUL in a name is refused at any depth, because some readers end the name there.
 #[test]
 fn nul_in_name_is_refused_anywhere() {
     for json in [
@@ -386,7 +387,7 @@ fn nested_json(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }
 
-/// A body that is nested too deep is refused.
+/// A body that is nested too deeply is refused.
 #[test]
 fn too_deep_body_is_refused() {
     assert!(parse(nested_json(DEEPEST), &["/a"]).is_ok());
@@ -397,7 +398,7 @@ fn too_deep_body_is_refused() {
     assert_eq!(parse("{\"a\":".repeat(100_000), &["/a"]), Err(ParseBodyError::TooDeep));
 }
 
-/// A wide body leaves nothing but the values that were requested.
+/// Of a body with many members only the requested values are kept.
 #[test]
 fn wide_body_keeps_requested_values_only() {
     let wide = format!("[{}7]", "0,".repeat(1 << 19));
@@ -405,7 +406,7 @@ fn wide_body_keeps_requested_values_only() {
     assert_eq!(body.leaves.len(), 1);
 }
 
-/// JSON of which nothing is refused: small integers, and names in lower case.
+/// JSON that is never refused: with small integers, and names in lower case.
 fn any_json() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
@@ -441,7 +442,7 @@ proptest! {
         prop_assert!(consistent, "{:?}", parsed);
     }
 
-    /// The values of a list are those of its items one by one, or there are none.
+    /// The values of a list are those that single pointers find in its items, or the list gives none.
     #[test]
     fn star_agrees_with_single_pointers(json in any_json(), inner: bool) {
         let (pointer, rest) = if inner { ("/a/*/b", "/b") } else { ("/a/*", "") };
@@ -465,14 +466,14 @@ proptest! {
         }
     }
 
-    /// A pointer has the same meaning as in another implementation.
+    /// A pointer finds the same value as in `serde_json`.
     #[test]
     fn pointer_agrees_with_other_implementation(
         json in any_json(),
         pointer in "(/([a-z]|~0|~1|[0-3]){0,2}){1,3}",
         pretty: bool,
     ) {
-        // The list, or the object in its place, with more in it than the pointer names.
+        // Whether some list, or an object in its place, has more items than the pointer names.
         let longer = pointer.match_indices('/').any(|(at, _)| {
             let named = JsonPointer::parse(&pointer[at..]).ok().and_then(|rest| rest.steps()[0].index());
             let length = match json.pointer(&pointer[..at]) {

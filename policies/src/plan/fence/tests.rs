@@ -31,7 +31,7 @@ fn keys(fence: &FenceRule, body: &str) -> Result<Vec<String>, ExtractKeyError> {
     Ok(keys.iter().map(ToString::to_string).collect())
 }
 
-/// A set is sorted and has each key once.
+/// The keys of a set are sorted, each once.
 #[test]
 fn key_set_is_sorted_and_unique() {
     let transfer = fence_with_keys(&["account/{body:/from}", "account/{body:/to | lower}"]);
@@ -41,7 +41,7 @@ fn key_set_is_sorted_and_unique() {
     assert_eq!(two("a", "A").as_deref(), Ok(&["account/a".to_owned()][..]));
 }
 
-/// A set without one of its keys has none.
+/// If one key of a set is missing, the request has no keys.
 #[test]
 fn missing_key_empties_set() {
     let transfer = fence_with_keys(&["account/{body:/from}", "account/{body:/to}"]);
@@ -57,7 +57,7 @@ fn only_body_keys_read_body() {
     assert!(!fence_with_keys(&["{host}", "a/{query.body}"]).reads_body());
 }
 
-/// A body with the values of a form is read as the form that it is said to be, and as nothing else.
+/// A body for form keys is read in the form encoding that the request declares, and in no other format.
 #[test]
 fn form_keys_need_declared_form() {
     let transfer = fence_with_keys(&["account/{form.from}", "account/{form.to}"]);
@@ -74,7 +74,7 @@ fn form_keys_need_declared_form() {
     assert_eq!(transfer.parse_body(&parts, b"from=b&to=a"), Err(ParseBodyError::UnclearParts));
 }
 
-/// Integers of 64 bits are values where the service reads them exactly.
+/// With `exact_numbers`, every integer of 64 bits can be in a key.
 #[test]
 fn exact_numbers_are_values() {
     let fence = |exact_numbers| FenceRule { exact_numbers, ..fence_with_keys(&["order/{body:/id}"]) };
@@ -114,7 +114,7 @@ fn skus(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("S{number:05}")).collect()
 }
 
-/// A request has a key for each item of its list, and of all lists of its fence together at most `max_keys`.
+/// A request has a key for each item of its list, and at most `max_keys` keys from all lists of its fence.
 #[test]
 fn list_gives_key_for_each_item() {
     let reserve = fence_with_keys(&["sku/{body:/items/*/sku | lower}", "all/{host}"]);
@@ -130,7 +130,7 @@ fn list_gives_key_for_each_item() {
     }
 }
 
-/// A key of one list can have several values of an item, and a request has a key for each item.
+/// A key template can take several values from each item of a list, and gives a key for each item.
 #[test]
 fn joined_values_are_of_one_item() {
     let line = fence_with_keys(&["stock/{body:/lines/*/house}:{body:/lines/*/sku | lower}"]);
@@ -161,7 +161,8 @@ fn joined_values_are_of_one_item() {
 }
 
 proptest! {
-    /// However items repeat values of each other, each has its own combination, and no other has a key.
+    /// The keys contain the combination of values of each item, and no other combination, even if items repeat
+    /// values of each other.
     #[test]
     fn joined_values_make_no_combinations(items in prop::collection::vec((0..3_u8, 0..3_u8, any::<bool>()), 1..12)) {
         let line = fence_with_keys(&["{body:/l/*/a}:{body:/l/*/b}"]);
@@ -177,7 +178,7 @@ proptest! {
     }
 }
 
-/// A list that is cut because it is too long for any set is refused, even if its filtered values would be few.
+/// A list that is too long for any set of keys is refused, even if it has only few values after the filters.
 #[test]
 fn cut_list_is_refused() {
     let reserve = fence_with_keys(&["sku/{body:/items/*/sku | int}"]);
@@ -192,7 +193,7 @@ fn cut_list_is_refused() {
     assert_eq!(keys(&lower, &order(&cases)), Err(ExtractKeyError::TooManyKeys { count: 128, most: 16 }));
 }
 
-/// The keys of one request fit into a header field.
+/// The keys of one request must fit into one header field.
 #[test]
 fn total_length_of_set_is_limited() {
     let reserve = FenceRule { max_keys: 64, ..fence_with_keys(&["{body:/items/*/sku}"]) };
@@ -204,7 +205,7 @@ fn total_length_of_set_is_limited() {
     assert_eq!(keys(&reserve, &order(&long(64, 129))), Err(ExtractKeyError::SetTooLong { length: 64 * 129 }));
 }
 
-/// A request with an empty list, or without one, has no key and is refused, unless the fence lets it pass.
+/// A request with an empty or absent list has no key, and is refused unless the fence lets it pass.
 #[test]
 fn empty_list_is_refused_unless_passed() {
     let refusing = fence_with_keys(&["sku/{body:/items/*/sku}"]);
@@ -224,7 +225,7 @@ fn empty_list_is_refused_unless_passed() {
     }
 }
 
-/// A migrated fence takes both keys of each item.
+/// A migrated fence takes both the new and the former key of each item.
 #[test]
 fn migrated_list_has_both_keys_of_each_item() {
     let former = FormerLock {
@@ -239,7 +240,7 @@ fn migrated_list_has_both_keys_of_each_item() {
     assert_eq!(keys(&fence, &order(&skus(count))), Err(ExtractKeyError::TooManyKeys { count, most: 16 }));
 }
 
-/// By method, GET and HEAD are shared, and every other method is exclusive.
+/// With `by-method`, GET and HEAD are shared, and every other method is exclusive.
 #[test]
 fn by_method_shares_safe_methods() {
     for method in ["GET", "HEAD"] {
@@ -256,7 +257,7 @@ const TEMPLATES: [&str; 5] =
     ["a/{body:/a}", "a/{body:/b}", "a/{body:/c | lower}", "the-one-lock", "{host}/{body:/c}"];
 
 proptest! {
-    /// Two requests that are about one resource have a key in common, whatever else they are about.
+    /// Two requests with a common resource have a common key, whatever their other resources are.
     #[test]
     fn common_item_gives_common_key(
         one in prop::collection::vec("[a-f]|[0-9]{1,3}", 1..20),

@@ -1,4 +1,4 @@
-//! Leases of a gateway that the test plays, by a clock that the test moves.
+//! Tests leases against a gateway that the test plays, by a clock that the test moves.
 
 use serde_json::{Value, json};
 use tokio::{
@@ -13,7 +13,7 @@ use crate::{Client, GatewayUrl, lease_clock::tests::ManualClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A gateway that takes its answers from the test.
+/// A gateway whose answers the test chooses.
 struct FakeGateway {
     client: Client,
     url: GatewayUrl,
@@ -21,10 +21,10 @@ struct FakeGateway {
     heard: mpsc::UnboundedReceiver<ReceivedRequest>,
 }
 
-/// One question, and the sender for its answer. If that is dropped, the connection ends.
+/// One request, and the sender for its answer. If the sender is dropped, the connection ends.
 struct ReceivedRequest {
     line: String,
-    /// Its `Idempotency-Key`.
+    /// The value of its `Idempotency-Key`.
     name: Option<String>,
     answer: oneshot::Sender<(u16, Value)>,
 }
@@ -45,21 +45,21 @@ impl FakeGateway {
         Self { client, url, clock, heard }
     }
 
-    /// Has the client ask `first` before this gateway, by the clock of this one.
+    /// Makes the client ask the gateways `first` before this gateway, by the clock of this gateway.
     fn ask_after(&mut self, first: &[GatewayUrl]) {
         let gateways = [first, std::slice::from_ref(&self.url)].concat();
         let client = Client::with_gateways(&gateways, Some(b"secret"), None).expect("URLs");
         self.client = client.timed(self.clock.clone());
     }
 
-    /// Waits for a question that begins like this, and returns the sender for its answer.
+    /// Waits for a request with this request line, and returns the sender for its answer.
     async fn hears(&mut self, line: &str) -> oneshot::Sender<(u16, Value)> {
         let heard = self.heard.recv().await.expect("somebody asks");
         assert_eq!(heard.line, line);
         heard.answer
     }
 
-    /// The same, and lets the time go on until then.
+    /// Like [`Self::hears`], but moves the clock forward until the request arrives.
     async fn hears_later(&mut self, line: &str) -> oneshot::Sender<(u16, Value)> {
         loop {
             match timeout(Duration::from_millis(20), self.heard.recv()).await {
@@ -77,7 +77,7 @@ impl FakeGateway {
         self.hears(line).await.send((status, body)).expect("it waits");
     }
 
-    /// A lease with a deadline in ten seconds, nine of them without the notice.
+    /// Grants the client a lease of ten seconds. Without the notice, nine seconds of it are usable.
     async fn leases(&mut self) -> Lease {
         let asked = tokio::spawn(self.client.lease("job/1").into_future());
         self.answers(ASK, 201, document(10_000)).await;
@@ -125,7 +125,7 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<ReceivedRequest
                 Ok(answer) => answer,
                 Err(_) => return,
             },
-            // The client has hung up.
+            // The client has closed the connection.
             _ = stream.fill_buf() => return,
         };
         let body = body.to_string();
@@ -144,7 +144,7 @@ async fn lost_grant_is_asked_for_again() {
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     let ReceivedRequest { line, name, answer } = gateway.heard.recv().await.expect("somebody asks");
     assert_eq!(line, ASK);
-    // The connection ends.
+    // Ends the connection without an answer.
     drop(answer);
     let again = gateway.heard.recv().await.expect("it is asked again");
     assert_eq!((again.line.as_str(), &again.name), (ASK, &name));
@@ -155,7 +155,7 @@ async fn lost_grant_is_asked_for_again() {
     let ReceivedRequest { name: other_name, answer, .. } = gateway.heard.recv().await.expect("somebody asks");
     assert_ne!(other_name, name);
     drop(answer);
-    // Lost twice: the caller is told.
+    // The second answer is lost as well, so the caller gets an error.
     drop(gateway.heard.recv().await.expect("it is asked again"));
     assert!(matches!(other.await.expect("no panic"), Err(AcquireError::Unanswered(_))));
 }
@@ -189,7 +189,7 @@ async fn request_in_progress_is_repeated_under_its_name() {
     assert!(matches!(&refused, AcquireError::Refused { status: 409, .. }), "{refused}");
 }
 
-/// A lease is renewed at a third of its time, and is released when it is dropped.
+/// A held lease is renewed in the background, and is released when it is dropped.
 #[tokio::test]
 async fn renews_lease_and_releases_on_drop() {
     let mut gateway = FakeGateway::start().await;
@@ -198,7 +198,7 @@ async fn renews_lease_and_releases_on_drop() {
     assert_eq!(lease.token().expect("held").number(), 23);
     gateway.clock.goes(4 * SECOND);
     gateway.answers(RENEW, 200, document(10_000)).await;
-    // Each further request is sent a third of the time after the answer before it arrived.
+    // Wait until the client has recorded the answer.
     while lease.remaining() != Ok(9 * SECOND) {
         tokio::task::yield_now().await;
     }
@@ -242,7 +242,7 @@ async fn late_renewal_answer_does_not_count() {
     let late = gateway.hears(RENEW).await;
     gateway.clock.goes(6 * SECOND);
     assert_eq!(lost.await.expect("no panic"), LeaseLostError::NotRenewed);
-    // The question may be forgotten by now.
+    // The client may have given the request up already, so a failure to send is ignored.
     late.send((200, document(10_000))).ok();
     assert_eq!((lease.is_held(), lease.token().err()), (false, Some(LeaseLostError::NotRenewed)));
     assert_eq!(lease.during(async { 7 }).await, Err(LeaseLostError::NotRenewed));
@@ -263,7 +263,7 @@ async fn renewal_reconnects_after_broken_connection() {
     }
 }
 
-/// A revocation is reported at a renewal, and a lease that is over at the gateway is lost at the next one.
+/// A revocation is reported with a renewal. A lease that is over at the gateway is lost at the next renewal.
 #[tokio::test]
 async fn lease_over_at_gateway_is_lost() {
     let mut gateway = FakeGateway::start().await;
@@ -279,7 +279,7 @@ async fn lease_over_at_gateway_is_lost() {
     assert_eq!(lease.lost().await, LeaseLostError::Ended);
 }
 
-/// An abandoned request closes its connection. If the lease was granted by then, it is released.
+/// A request that the caller drops closes its connection. If the lease was granted by then, it is released.
 #[tokio::test]
 async fn abandoned_request_disconnects_or_releases() {
     let mut gateway = FakeGateway::start().await;
@@ -347,7 +347,7 @@ async fn former_names_still_work() {
     assert!(matches!(refused, NotReleased::Refused { status: 503, .. }), "{refused}");
 }
 
-/// A lease is released through another gateway where some do not answer.
+/// A lease is released through another gateway if some gateways do not answer.
 #[tokio::test]
 async fn release_passes_silent_gateways() {
     // The first gateway accepts connections and is silent; nothing listens at the second address.
@@ -371,8 +371,8 @@ async fn release_passes_silent_gateways() {
     released.await.expect("no panic").expect("given back");
 }
 
-/// The first gateway answers 503, because it cannot reach the gateway of the lease; another one is tried before it
-/// again.
+/// If the first gateway answers 503, because it cannot reach the gateway of the lease, the release goes to another
+/// gateway before the first one is asked again.
 #[tokio::test]
 async fn release_moves_on_after_503() {
     let mut away = FakeGateway::start().await;
@@ -386,7 +386,8 @@ async fn release_moves_on_after_503() {
     released.await.expect("no panic").expect("given back");
 }
 
-/// A lease that is kept is renewed after its loss, is never held again, and is asked for no more when it is gone.
+/// A lease that is kept until it is released is renewed after its loss, is never held again, and is no longer renewed
+/// when the gateway reports its end.
 #[tokio::test]
 async fn renewals_end_when_lease_is_gone() {
     let mut gateway = FakeGateway::start().await;
@@ -396,7 +397,7 @@ async fn renewals_end_when_lease_is_gone() {
     gateway.clock.goes(60 * SECOND);
     assert_eq!(lease.lost().await, LeaseLostError::NotRenewed);
     gateway.hears_later(RENEW).await.send((200, document(10_000))).expect("it waits");
-    // The answer was taken, and has revived nothing.
+    // The client renews again, so it has read the first answer. That answer must not have made the lease held again.
     let renewed = gateway.hears_later(RENEW).await;
     assert_eq!(lease.held_until(), Err(LeaseLostError::NotRenewed));
     renewed.send((412, Value::Null)).expect("it waits");
@@ -406,7 +407,7 @@ async fn renewals_end_when_lease_is_gone() {
     released.await.expect("no panic").expect("given back");
 }
 
-/// A refusal ends the lease at once, and an answer that decides nothing does not.
+/// A refused renewal ends the lease at once. An answer that does not decide about the lease does not end it.
 #[tokio::test]
 async fn refused_renewal_ends_lease() {
     let mut gateway = FakeGateway::start().await;
@@ -419,7 +420,8 @@ async fn refused_renewal_ends_lease() {
     assert_eq!(lease.lost().await, LeaseLostError::Ended);
 }
 
-/// While the lease is held the pause is a sixth of its time; later it doubles with each failure, up to five seconds.
+/// While the lease is held, the pause between renewals is a sixth of the time that is left. After that it doubles with
+/// each failure, up to five seconds.
 #[test]
 fn renewal_pause_grows_while_unanswered() {
     let pauses = [0, 1, 2, 3, 10, 40].map(|unanswered| renewal_pause(Duration::ZERO, unanswered));
@@ -446,8 +448,8 @@ async fn watched_lease_ends_at_once() {
     assert_eq!(lease.lost().await, LeaseLostError::Ended);
 }
 
-/// A lease in the queue is watched and renewed, and its time counts from the last question. A request that is dropped
-/// meanwhile gives its place back.
+/// A lease in the queue is watched and renewed, and its time counts from the request before the grant. A request that
+/// the caller drops leaves the queue.
 #[tokio::test]
 async fn queued_lease_is_renewed_and_leaves() {
     let mut gateway = FakeGateway::start().await;
@@ -471,7 +473,7 @@ async fn queued_lease_is_renewed_and_leaves() {
     drop(gateway.hears(&watch).await);
     asked.abort();
     drop(asked.await);
-    // The question about the queue may be on its way again.
+    // The watch may arrive once more before the release.
     loop {
         let heard = gateway.heard.recv().await.expect("somebody asks");
         if heard.line == RELEASE {

@@ -3,17 +3,17 @@
 /// The value of a parameter.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeaderParameterValue<'v> {
-    /// Between its quotes, escapes as they were sent.
+    /// The text between the quotes, with its escapes as they were sent.
     Text(&'v str),
-    /// Not negative, without a leading zero.
+    /// A number without a sign and without leading zeros.
     Number(u64),
-    /// Of another kind.
+    /// A value of another kind.
     Other,
 }
 
 type Read<'v, T> = Option<(T, &'v [u8])>;
 
-/// A number of at most 15 digits, without sign or leading zero.
+/// Reads a number of at most 15 digits, without a sign and without leading zeros.
 pub(super) fn digits(bytes: &[u8]) -> Read<'_, u64> {
     let (digits, rest) = while_in(bytes, |byte| byte.is_ascii_digit());
     let is_good = (1..=15).contains(&digits.len()) && (digits.len() == 1 || digits[0] != b'0');
@@ -21,14 +21,14 @@ pub(super) fn digits(bytes: &[u8]) -> Read<'_, u64> {
     is_good.then_some((number, rest))
 }
 
-/// The name of a parameter.
+/// Reads the name of a parameter.
 pub(super) fn key(bytes: &[u8]) -> Read<'_, &[u8]> {
     let begins = matches!(bytes.first()?, b'a'..=b'z' | b'*');
     let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*');
     begins.then(|| while_in(bytes, is_inner))
 }
 
-/// The value of a parameter.
+/// Reads the value of a parameter.
 pub(super) fn bare_item(bytes: &[u8]) -> Read<'_, HeaderParameterValue<'_>> {
     let (first, behind) = bytes.split_first()?;
     let other = |rest| Some((HeaderParameterValue::Other, rest));
@@ -50,11 +50,12 @@ pub(super) fn bare_item(bytes: &[u8]) -> Read<'_, HeaderParameterValue<'_>> {
     }
 }
 
-/// An integer or a decimal.
+/// Reads an integer or a decimal.
 fn number(bytes: &[u8]) -> Read<'_, HeaderParameterValue<'_>> {
     let rest = integer(bytes)?;
     let Some(fraction) = rest.strip_prefix(b".") else {
-        // A number with a sign or with leading zeros is none that a parameter of ours may have.
+        // No parameter of `Fencing-Not-After` has a number with a sign or leading zeros, so such a number
+        // counts as another kind of value.
         let own = digits(bytes).map(|(number, rest)| (HeaderParameterValue::Number(number), rest));
         return own.or(Some((HeaderParameterValue::Other, rest)));
     };
@@ -69,7 +70,7 @@ fn integer(bytes: &[u8]) -> Option<&[u8]> {
     (1..=15).contains(&digits.len()).then_some(rest)
 }
 
-/// A string, behind its first quote.
+/// Reads a string; `bytes` begin behind its first quote.
 fn text(bytes: &[u8]) -> Read<'_, HeaderParameterValue<'_>> {
     let mut at = 0;
     loop {

@@ -1,8 +1,8 @@
-//! Token and number, each with its only valid spelling.
+//! Fencing token and number, each with its only valid spelling.
 
 use std::fmt;
 
-/// `v1-<epoch>-<sequence>-<dispatch>`, fixed width: the order of its bytes is that of tokens.
+/// The token `v1-<epoch>-<sequence>-<dispatch>`, of fixed width: tokens compare as their bytes do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token([u8; 37]);
 
@@ -27,7 +27,7 @@ impl Token {
         str::from_utf8(&self.0).expect("digits and dashes")
     }
 
-    /// Its epoch, which is the value of `Fencing-Number`.
+    /// The epoch of the token, which is the value of `Fencing-Number`.
     pub fn number(&self) -> Number {
         Number(i64::from_str_radix(&self.as_str()[3..19], 16).expect("16 digits, the first below 8"))
     }

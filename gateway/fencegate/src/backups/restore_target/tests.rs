@@ -1,4 +1,4 @@
-//! What happens to an old store when a new one is created in its place.
+//! Tests what a restore does with an old store in its place.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -46,8 +46,8 @@ impl StoreFixture {
         RestoreTarget::open(&self.target_path(), OverwritePolicy::Replace)
     }
 
-    /// The target, once no process has it open. A process that another test has forked holds this process's locks
-    /// until it executes its program.
+    /// Opens the target, once no process has it open. A process that another test forks holds the locks of this
+    /// process until it executes its program.
     fn wait_free_target(&self) -> RestoreTarget {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The time limit for each part of the backup.
+/// The time limit for each part of the response with a backup.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
@@ -41,7 +41,7 @@ async fn backup_running(
     guard: &mut AdminClient,
     making: &BackupArgs,
 ) -> Result<BackupHeader, BackupCommandError> {
-    // Before the guard is queried: it would begin to read.
+    // The file is made first, so that the guard does not begin to send a backup that cannot be stored.
     let mut file = create_file(making)?;
     let mut backup = guard.post_stream("/api/v1/backup").await?;
     while let Some(part) = backup.next_chunk(PATIENCE).await.map_err(|error| guard.no_answer_error(error))? {

@@ -1,4 +1,4 @@
-//! The texts about backups and restored stores, also about the losses of a restore.
+//! The texts about backups and restored stores. For a restore they list what it loses.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,9 +17,9 @@ pub(super) struct GuardRestoreOutcome {
     /// The description of the backup.
     pub(super) header: BackupHeader,
     pub(super) restored: RestoreOptions,
-    /// The present path of the old store.
+    /// The path to which the old store was moved, if there was one.
     pub(super) aside: Option<PathBuf>,
-    /// How long the guard stays closed after its first start.
+    /// The time for which the guard admits nothing after its first start.
     pub(super) closed_for: Duration,
 }
 

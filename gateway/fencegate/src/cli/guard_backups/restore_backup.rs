@@ -49,7 +49,8 @@ fn restore(
     let header = verify_backup(backup).map_err(broken)?;
     let existing = if restoring.replace { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
     let place = RestoreTarget::open(Path::new(path), existing)?;
-    // Queried only now: everything that the guard of this store has admitted is below ZooKeeper's present epoch.
+    // The epoch is queried only after the old store was locked: everything that its guard has admitted is then
+    // below the epoch that ZooKeeper returns.
     let floor = match (restoring.floor, gateway) {
         (Some(floor), _) => floor,
         (None, Some((policy, gateway))) => read_floor(policy, gateway, &header)?,
@@ -72,7 +73,7 @@ fn restore(
     })
 }
 
-/// The highest epoch by ZooKeeper: no token above this was issued.
+/// The highest epoch according to ZooKeeper: no token above it was issued.
 fn read_floor(
     policy: &Path,
     gateway: &plan::GatewayPlan,

@@ -1,4 +1,4 @@
-//! The questions and orders of an operator for a running guard.
+//! The arguments with which an operator queries a running guard, and resolves its operations.
 
 use clap::{Args, Subcommand};
 use fencegate_admin::extract::ResolvedOutcome;

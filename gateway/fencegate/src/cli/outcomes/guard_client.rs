@@ -75,10 +75,11 @@ impl GuardAdminClient<'_> {
         force: bool,
         format: OutputFormat,
     ) -> Result<String, AdminClientError> {
-        // Read before the request is resolved: afterwards the list no longer has it.
+        // The list is read before the request is resolved, because it no longer contains the request
+        // afterwards.
         let open = self.unknown_outcomes().await?;
         let path = format!("/api/v1/operations/{}/resolve", encode_path_segment(reference));
-        // A guard of an earlier build does not support `force`.
+        // `force` is left out unless needed, because a guard of an earlier build does not support it.
         let mut body = json!({ "outcome": outcome });
         if force {
             body["force"] = true.into();

@@ -1,4 +1,5 @@
-//! The texts for an operator: the request, its age, the keys that it closes, and what to do.
+//! The texts about a request whose outcome is unknown: its age, the keys that it closes, and what the
+//! operator can do.
 
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ pub(super) struct GuardKeyStatus {
 }
 
 impl GuardKeyStatus {
-    /// All hidden keys have the same text.
+    /// Whether an entry is about this key. All hidden keys have the same text, so for them only the token
+    /// decides.
     pub(super) fn is_key_of_entry(&self, open: &GuardUnresolvedEntry) -> bool {
         let named = self.key != HIDDEN && open.keys.contains(&self.key);
         named || self.in_doubt.contains(&open.token)
@@ -74,7 +76,7 @@ pub(super) fn describe(open: &GuardUnresolvedEntry) -> String {
     lines.join("\n")
 }
 
-/// The command to type.
+/// The command with which an operator resolves the entry.
 fn resolve_command(open: &GuardUnresolvedEntry, outcome: &str) -> String {
     command_hint::command_line(
         CommandHintTarget::Guard,
@@ -106,7 +108,7 @@ fn resource_text(open: &GuardUnresolvedEntry) -> String {
     }
 }
 
-/// Rounded to tenths of a second.
+/// The duration, rounded up to tenths of a second.
 fn round_to_tenths(ms: u64) -> Duration {
     Duration::from_millis(ms.div_ceil(100) * 100)
 }

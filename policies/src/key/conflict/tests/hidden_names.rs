@@ -1,4 +1,4 @@
-//! Bodies in which a service finds a name that a plain search for its letters does not, and bodies beside them that pass.
+//! Tests bodies in which a service finds a name that a plain search does not, and similar bodies that pass.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ fn request_with_query_name<'a>(name: &'a str, kind: &'a str, body: &'a [u8]) -> 
     FixedRequestValues { path: Some((name, "42")), kind: Some(kind), body, ..FixedRequestValues::default() }
 }
 
-/// Refused by path and by query.
+/// Asserts that the request is refused, both for a key from its path and for a key from its query.
 #[track_caller]
 fn assert_refused(name: &str, kind: &str, body: &[u8]) {
     let text = String::from_utf8_lossy(body);
@@ -34,7 +34,7 @@ fn part(head: &str, value: &str) -> String {
     format!("--b\r\n{head}\r\n\r\n{value}\r\n--b--\r\n")
 }
 
-/// A boundary that a reader takes from elsewhere hides no name.
+/// A boundary that some reader takes from another place does not hide a name.
 #[test]
 fn foreign_boundary_hides_no_name() {
     let inner = "--EVIL\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n43\r\n--EVIL--\r\n";
@@ -50,13 +50,13 @@ fn foreign_boundary_hides_no_name() {
     }
     let body = body.replace("--b", "--boundary=EVIL");
     assert_refused("id", "multipart/form-data; boundary=boundary=EVIL", body.as_bytes());
-    // As Chrome and Safari write it.
+    // The boundary as Chrome and Safari write it.
     let own = part("Content-Disposition: form-data; name=\"x\"", "id=43")
         .replace("--b", "------WebKitFormBoundaryX1");
     assert_passes("id", "multipart/form-data; boundary=----WebKitFormBoundaryX1", own.as_bytes());
 }
 
-/// A disposition that a reader finds anywhere in a head hides no name.
+/// A disposition that some reader finds anywhere in a head does not hide a name.
 #[test]
 fn misplaced_disposition_hides_no_name() {
     for head in [
@@ -64,7 +64,7 @@ fn misplaced_disposition_hides_no_name() {
         "X: content-disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"",
         "Content-Disposition: form-data; name=\"x\"\r\nX-Content-Disposition: form-data; name=\"id\"",
         "Content-Disposition: form-data; a=\"Content-Disposition: form-data; name=id\"; name=x",
-        // Rack takes these for the name of a part without one.
+        // Rack takes the values of these fields for the name of a part without a disposition.
         "Content-ID: id",
         "Content-ID: <id>",
         "X-Content-ID: id",
@@ -75,7 +75,7 @@ fn misplaced_disposition_hides_no_name() {
     }
 }
 
-/// A body that readers split in two ways is searched under the rules by which names are compared.
+/// A body that readers split in different ways is searched for names, with the rules by which names are compared.
 #[test]
 fn ambiguous_body_is_searched_for_names() {
     let parts = |name: &str| {
@@ -103,7 +103,7 @@ fn ambiguous_body_is_searched_for_names() {
     assert_passes("user_id", "multipart/form-data; boundary=b", parts("other").as_bytes());
 }
 
-/// A body in XML that has the name is refused.
+/// An XML body that contains the name is refused.
 #[test]
 fn xml_with_name_is_refused() {
     for kind in ["application/xml", "text/xml; charset=UTF-8", "application/vnd.a+xml", "Application/XML"] {
@@ -133,14 +133,14 @@ fn xml_with_name_is_refused() {
         ..FixedRequestValues::default()
     };
     assert!(request.default_refusal_reason("a/{query.a[id]}").is_some());
-    // Office documents are no XML, but archives.
+    // Office documents have `xml` in their content type, but are archives.
     assert_passes("id", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\0id");
     let zipped =
         FixedRequestValues { coding: Some("gzip"), ..request_with_query_name("id", "text/xml", b"\x1f\x8b") };
     assert!(zipped.default_refusal_reason("a/{path.id}").is_some());
 }
 
-/// A body of an unclear kind is searched as every kind that it may be.
+/// A body without a clear content type is searched as every format that it may have.
 #[test]
 fn unclear_body_is_searched_as_any() {
     let form = "id=43&x=\u{e9}".as_bytes();
@@ -155,15 +155,15 @@ fn unclear_body_is_searched_as_any() {
     assert_eq!(unclear(HeaderLookup::Absent, form), Some(IN_FORM));
     assert_eq!(unclear(HeaderLookup::Absent, b"\xff\0=1&\xffid=43&id=\xff"), Some(IN_FORM));
     assert_eq!(unclear(HeaderLookup::Absent, "x=\u{e9}&id=42".as_bytes()), None);
-    // No limit applies to a body that is not declared as a form.
+    // The limit for the fields of a form does not apply to a body that is not declared as one.
     let many = [vec![b"a&".as_slice(); 2 * MOST].concat(), b"id=43".to_vec()].concat();
     assert_eq!(unclear(HeaderLookup::Absent, &many), Some(IN_FORM));
 }
 
-/// Bodies of a megabyte without a content type are searched quickly.
+/// A body of a megabyte without a content type is searched quickly.
 #[test]
 fn untyped_megabyte_body_is_searched_quickly() {
-    // A xorshift generator: as bytes of an image.
+    // A xorshift generator makes noise like the bytes of an image.
     let mut state = 88_172_645_463_325_252_u64;
     let noise: Vec<u8> = iter::repeat_with(|| {
         state ^= state << 13;
@@ -185,12 +185,12 @@ fn untyped_megabyte_body_is_searched_quickly() {
                 .default_refusal_reason("a/{path.id}"),
             refusal
         );
-        // Without optimisation, on a machine that does other things as well.
+        // A generous limit: tests run without optimisation, on a machine that does other work.
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 }
 
-/// More members or cookies than the limit are refused.
+/// A body with more members than the limit is refused, and so are more cookies.
 #[test]
 fn members_and_cookies_are_limited() {
     let members = |count| format!("{{{}}}", vec!["\"a\":1"; count].join(","));

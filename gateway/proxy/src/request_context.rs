@@ -38,9 +38,9 @@ pub type PlanHandle = Rc<Arc<CommonServingPlan>>;
 pub struct RequestContext {
     /// `limit`: counts the request as in flight on its worker, until its answer has been sent.
     pub permit: OnceCell<Rc<ConcurrencyPermit>>,
-    /// `hop`: where the request comes from.
+    /// `hop`: the connection, the client and the hops of the request.
     pub source: OnceCell<Rc<RequestSource>>,
-    /// `trace`: its trace, and the id that its client can quote.
+    /// `trace`: the trace of the request, and the id that its client can quote.
     pub trace: OnceCell<Rc<RequestTraceIds>>,
     /// `route`, at a guard `extract_claim`, at a filter `filter`: the route, the claim or the deadline of the request.
     pub subject: OnceCell<RoleSpecificRequestFacts>,
@@ -96,7 +96,7 @@ pub struct DeadlineFacts {
 /// The lock of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LockFacts {
-    /// When the wait for the lock began. `None` if the lock was held here already.
+    /// The moment when the wait for the lock began. `None` if the lock was already held at this gateway.
     pub wait_began: Option<Instant>,
     /// Time until the lock was granted, or the wait ended without it.
     pub waited: Option<Duration>,
@@ -214,7 +214,7 @@ impl RequestContext {
         self.lock.get().observed.or(keys).or(admission).or(subject)
     }
 
-    /// How much of the answer is a replay of an earlier one.
+    /// The part of the answer that is replayed from an earlier one; `None` if no part is.
     pub fn replayed(&self) -> Option<ResponseReplayExtent> {
         if let Some(ObservedOrReplayed::Replayed(extent)) = self.admission.get() {
             return Some(*extent);

@@ -23,7 +23,7 @@ pub struct UpstreamExchange {
     answer: Cell<UpstreamResponseFlags>,
 }
 
-/// One sending over one connection.
+/// One attempt to send the request, over one connection.
 pub struct Attempt {
     pub began: Instant,
     /// The name of the upstream.

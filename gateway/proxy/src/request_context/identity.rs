@@ -8,7 +8,8 @@ use fencegate_ticket::AccessToken;
 /// The identity of a client, as far as its connection and its bearer token prove it.
 #[derive(Debug, Default)]
 pub struct VerifiedClientIdentity {
-    /// The name in the certificate of the client, where the listener says which name counts.
+    /// The name in the certificate of the client; `None` if the policy names no kind of name that identifies
+    /// clients.
     pub client_name: Option<ClientName>,
     /// The token of the request, where its route reads one.
     pub token: Option<Arc<AccessToken>>,

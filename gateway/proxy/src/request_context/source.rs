@@ -16,7 +16,7 @@ use hyper::header::HeaderValue;
 
 use crate::via::ViaName;
 
-/// How a request arrived.
+/// The connection over which a request arrived, and the resources that came with it.
 pub struct RequestArrival {
     pub peer: Rc<ConnectionInfo>,
     /// True if the request came over the listener for gateways.
@@ -34,7 +34,7 @@ pub struct RequestSource {
     pub client: IpAddr,
     /// The name that this process writes into `Via`.
     pub via: Rc<ViaName>,
-    /// How many processes forwarded the request before this one.
+    /// The number of processes that forwarded the request before this one, by `Via`.
     pub hops: u32,
     /// The header of a gateway that has forwarded the request and has proven to be a gateway.
     pub forwarded: Option<PeerForwardHeader>,
@@ -65,7 +65,8 @@ impl RequestSource {
         if self.forwarded.is_some() { None } else { self.arrival.peer.certificate() }
     }
 
-    /// The client's name in its certificate, as this gateway or the one that has forwarded the request has verified it.
+    /// The client's name in its certificate, as this gateway has verified it, or the gateway that has forwarded the
+    /// request.
     pub fn client_name(&self) -> Option<&ClientName> {
         match &self.forwarded {
             Some(forwarded) => forwarded.client_name.as_ref(),

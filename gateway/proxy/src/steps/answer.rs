@@ -174,7 +174,7 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
         rest.wait_request_settled().await;
         self.keep.on_complete(&self.head, None).await;
         if let Some(sender) = sender {
-            // Fails if the client has left.
+            // The send fails if the client has left.
             sender.send(BodyChunk::End).await.ok();
         }
     }

@@ -86,7 +86,7 @@ pub(super) async fn buffer_body(
     let slow = |_| Refusal::new(RefusalReason::SlowRequest, format!("no complete body within {limit:?}"));
     let body = match (taken.map_err(slow)??, large) {
         (BufferedBody::Whole(whole), _) => {
-            // A body that came in chunks gets its length here.
+            // A body that came in chunks had no length, so its length is announced now.
             if !whole.is_empty() {
                 http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
             }

@@ -306,7 +306,7 @@ impl<'h> ForwardAuthOriginalRequest<'h> {
             plan.routes.find(self.method.as_str(), &path, &values).map_err(|bad| unclear_route(&bad))?;
         let found = found.ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "no route matches"))?;
         let route = plan.routes.get(found.route.id);
-        // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
+        // This is checked for unfenced routes as well: the service may take the request for one of a fenced route.
         if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
             && config.is_service_protected(route.upstream).await
         {
@@ -329,7 +329,7 @@ impl<'h> ForwardAuthOriginalRequest<'h> {
         let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
         refuse_conflicting_parameters(fence, &self.method, &values, None)?;
         if keys.is_empty() {
-            // `empty: pass`: the request names no resource.
+            // With `empty: pass` the keys may be empty: the request names no resource, so it needs no lock.
             return Ok(None);
         }
         let mode = fence.mode.mode(self.method.as_str());

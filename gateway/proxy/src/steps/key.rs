@@ -238,7 +238,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
     let Some(fence) = &route.fence else { return Ok(None) };
     let ExpandedFenceTemplates { keys, operation, share_client } = expand_keys(request, route, fence)?;
     if keys.is_empty() {
-        // `empty: pass`: the request names no resource, so it has no lock and no token.
+        // With `empty: pass` the keys may be empty: the request names no resource, so it has no lock and no token.
         return Ok(None);
     }
     let RequestOperation { header: operation, name: operation_name, certificate } = operation;

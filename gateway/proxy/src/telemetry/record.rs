@@ -13,7 +13,7 @@ use hyper::{Method, StatusCode};
 
 use crate::request_context::RequestContext;
 
-/// One request and its answer.
+/// The facts about one request and its answer, for the report.
 pub(super) struct RequestRecord {
     pub(super) method: Method,
     pub(super) path: String,

@@ -38,7 +38,7 @@ impl TelemetrySinks {
         })
     }
 
-    /// `None` if the plan has no receiver.
+    /// Returns the receivers that the plan configures; `None` if it configures none.
     pub fn plan_sinks(&self, log: &LogSettings) -> Option<Rc<PlanTelemetrySinks>> {
         let audience = PlanTelemetrySinks {
             keys: log.keys,

@@ -88,7 +88,7 @@ pub fn write_claim_headers(
 
 /// The name that the upstream wants for a field. It is usually the standard name, which costs no parsing.
 fn configured_header_name(name: &str, usual: HeaderName) -> HeaderName {
-    // Both are lower case.
+    // Both names are in lower case, so they can be compared as they are.
     if name == usual.as_str() {
         return usual;
     }

@@ -145,8 +145,8 @@ mod tests {
         let of = |upstream, scope| operation_header(upstream, &once(scope), &named("n", "p"), WANTED);
         assert_eq!(of("u", "").id, of("v", "").id);
         assert_ne!(of("u", "").former, of("v", "").former);
-        // If the scope has the old name of the upstream, the old identity is the same, and no second lookup is
-        // needed.
+        // If the scope is the former name of the upstream, both identities are equal, so there is no former one to
+        // look up.
         assert_eq!(Some(of("v", "u").id), of("u", "").former);
         assert_eq!(of("u", "u").former, None);
     }

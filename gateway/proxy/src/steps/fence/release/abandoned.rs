@@ -50,7 +50,7 @@ pub(in crate::steps::fence) struct AbandonedHoldPolicy {
     pub(in crate::steps::fence) running: TaskTracker,
 }
 
-/// How an exchange ended, as far as that was reported.
+/// The end of an exchange, as far as it was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExchangeEnd {
     /// No end was reported, or the gateway ended the exchange itself.
@@ -59,7 +59,8 @@ pub(super) enum ExchangeEnd {
     Broken,
     /// The exchange ended as in `Broken`, but it was reported that no service executes the request.
     Undispatched,
-    /// An answer came in full, but a proxy in front of the upstream may have made it: its status is one of those.
+    /// An answer came in full, but a proxy in front of the upstream may have made it: its status is one that such
+    /// proxies give.
     Unfinished,
     /// The upstream has answered in full.
     Complete,

@@ -95,7 +95,8 @@ async fn rejected_certificate_requeues_request() {
         .await;
 }
 
-/// Serves two connections with one request each on a thread of its own; reports when it has closed the first one.
+/// Starts a thread that serves two connections with one request each, and reports when it has closed the first
+/// one.
 fn start_closing_server(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");

@@ -29,7 +29,8 @@ pub struct TlsInfo {
     pub server_name: Option<String>,
     /// The client's verified certificate, if the listener requests one and the client has shown one.
     pub client: Option<ClientCertIdentity>,
-    /// The client's name in that certificate, where the listener says which name counts: see [`ClientCertIdentity::name`].
+    /// The client's name in that certificate, if the policy sets the kind of name that counts: see
+    /// [`ClientCertIdentity::name`].
     pub client_name: Option<ClientName>,
 }
 
@@ -89,7 +90,7 @@ impl ConnectionInfo {
         self.tls.as_ref()?.client.as_ref()
     }
 
-    /// The client's name in its certificate, where the listener says which name counts.
+    /// The client's name in its certificate, if the policy sets the kind of name that counts.
     pub fn client_name(&self) -> Option<&ClientName> {
         self.tls.as_ref()?.client_name.as_ref()
     }

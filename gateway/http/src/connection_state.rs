@@ -66,7 +66,8 @@ pub struct ServerExchange {
     seen: Cell<u32>,
 }
 
-/// Held by the response; dropped when the HTTP library was given all of it.
+/// Tracks how the HTTP library takes a response. It is held by the body of the response, and dropped when the library
+/// was given all of it.
 #[derive(Debug)]
 pub struct ResponseTracker(Rc<ServerExchange>);
 
@@ -361,7 +362,7 @@ pub(crate) enum NextWriteKind {
     /// The library was given the last chunk of a response and has not written since, so its next write belongs to
     /// that response.
     LastChunk,
-    /// This many bytes of complete responses. Further bytes are the library's own.
+    /// This many bytes of complete responses. Further bytes are messages of the library itself.
     Owed(usize),
 }
 

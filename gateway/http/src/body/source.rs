@@ -122,7 +122,8 @@ impl BodyInner {
         }
     }
 
-    /// Reads one chunk if it is here, and keeps it for the reader. Returns an error if the body is already broken.
+    /// Reads one chunk if it has already arrived, and keeps it for the reader. Returns an error if the body is already
+    /// broken.
     pub(super) fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Self::Live(live) = self else { return Ok(()) };
         if live.begun.is_none()

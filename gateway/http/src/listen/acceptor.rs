@@ -24,7 +24,7 @@ use crate::{
     network::{Accept, Network, ResetOnClose, socket_path_lock::BACKLOG},
 };
 
-/// One worker's share of a listener.
+/// Accepts the connections of a listener at one worker.
 pub struct ConnectionAcceptor {
     /// The settings for new connections. A reload replaces them.
     config: RefCell<Rc<ListenerConfig>>,

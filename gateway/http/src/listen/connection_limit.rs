@@ -41,7 +41,7 @@ struct ConnectionSlotEntry {
     leave: CancellationToken,
 }
 
-/// One connection, until it is dropped.
+/// The slot of one connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     slots: Rc<ConnectionSlots>,

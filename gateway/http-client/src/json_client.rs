@@ -45,7 +45,7 @@ pub struct JsonClientResponse {
 /// The reason for which there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonClientError {
-    /// Nothing was sent.
+    /// The connection could not be made, so nothing was sent.
     #[error("connect")]
     Connect(#[source] io::Error),
     #[error("speak TLS")]

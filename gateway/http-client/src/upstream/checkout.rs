@@ -50,7 +50,7 @@ impl CheckedOutConnection {
         &self.pooled_ref().gate
     }
 
-    /// The name of the process at the other end, if its identity was checked, with its address.
+    /// The address of the other end and the name of its process; `None` if its identity was not checked.
     pub fn verified_process(&self) -> Option<(&ResolvedEndpoint, &Arc<str>)> {
         let pooled = self.pooled_ref();
         Some((&pooled.address, pooled.process.as_ref()?))
@@ -123,5 +123,5 @@ impl CheckedOutConnection {
     }
 }
 
-/// How much earlier than the other side this side closes an idle connection.
+/// An idle connection is closed on this side this much earlier than the other side closes it.
 const KEEP_MARGIN: Duration = Duration::from_secs(1);

@@ -46,7 +46,7 @@ pub enum RequestSender {
 /// The tasks of one connection. The drop aborts all of them at once.
 pub struct ConnectionTasks(Rc<RefCell<JoinSet<()>>>);
 
-/// The receiver of the connection's stream after a switch of protocols, if there is one.
+/// Has the sender that gets the connection's stream after a switch of protocols, if one was requested.
 pub type UpgradeSlot = Rc<Cell<Option<UpgradeSender>>>;
 
 /// The error of a request that got no response.

@@ -71,7 +71,7 @@ impl<N: Network> ConnectionPool<N> {
         address: &Arc<ResolvedEndpoint>,
     ) -> Result<(), ConnectError> {
         let upstream = &endpoint_set.upstream;
-        // If all connections are in use, this wait makes workers close idle ones.
+        // If all connections of the endpoint are in use, this wait makes workers close idle ones.
         let Ok(permit) = timeout(upstream.connect_timeout, endpoint.clone().acquire()).await else {
             return match self.identity_check.check_due(upstream, address) {
                 IdentityCheckDue::Before => Err(ConnectError::LimitReached),

@@ -122,9 +122,9 @@ fn parse_digits(digits: &str) -> Option<Vec<u8>> {
 /// The identity of a client, as the gateway that forwards its request has verified it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerForwardedIdentity<'c> {
-    /// As [`PeerForwardHeader::certificate`].
+    /// The digest of the certificate's identity, as in [`PeerForwardHeader::certificate`].
     pub certificate: Option<&'c str>,
-    /// As [`PeerForwardHeader::client_name`].
+    /// The name in the certificate, as in [`PeerForwardHeader::client_name`].
     pub name: Option<&'c ClientName>,
 }
 

@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-/// The service manager that has started this process, if it wants reports. Often there is none.
+/// Sends reports to the service manager that has started this process, if it wants them. Often there is none.
 #[derive(Debug)]
 pub(super) struct SystemdNotifier {
     address: Option<SocketAddr>,

@@ -1,4 +1,4 @@
-//! Verifies the bearer tokens of clients, by the issuers of one plan, and keeps the keys of the issuers current.
+//! Verifies the bearer tokens of clients with the keys of one plan's issuers, and keeps these keys current.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,16 +18,16 @@ use tokio::time::timeout;
 
 use crate::jwks_fetcher::{FetchJwksError, JwksFetcher, JwksRefreshPolicy, JwksUrlError};
 
-/// The bearer tokens of clients. All workers share it.
+/// Verifies the bearer tokens of clients. All workers share it.
 #[derive(Debug)]
 pub struct AccessTokenAuthenticator {
     settings: JwtSettings,
     verifier: AccessTokenVerifier,
-    /// What fetches the keys of each issuer; `None` for one whose keys are in a file, or where nothing is fetched.
+    /// The fetcher of each issuer's keys; `None` for an issuer whose keys are in a file, or if nothing is fetched.
     fetchers: Vec<Option<JwksFetcher>>,
 }
 
-/// Why tokens cannot be verified.
+/// The reason for which tokens cannot be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadJwtIssuerError {
     #[error("FG0512: the keys of the issuer {issuer} cannot be used")]
@@ -38,7 +38,7 @@ pub enum LoadJwtIssuerError {
     Url { issuer: String, source: JwksUrlError },
 }
 
-/// Why there are no keys of an issuer.
+/// The reason for which the keys of an issuer cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerKeysError {
     #[error(transparent)]
@@ -47,31 +47,31 @@ pub enum IssuerKeysError {
     Fetch(#[from] FetchJwksError),
 }
 
-/// Why a request with a token is refused.
+/// The reason for which a request with a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AuthenticateError {
     #[error(transparent)]
     Token(#[from] AccessTokenError),
-    /// The token may be good: it names a key that is not known, and the keys cannot be fetched now.
+    /// The token may be valid: it names a key that is not known, and the keys cannot be fetched now.
     #[error("the keys of its issuer cannot be fetched now")]
     KeysUnavailable,
-    /// The same, and so many requests wait for the keys that this one does not.
+    /// The token names a key that is not known, and so many requests wait for the keys that this one must not wait.
     #[error("too many requests wait for the keys of its issuer")]
     TooManyWaiting,
-    /// A key that is known has signed the token. The issuer may have revoked it since its keys were fetched.
+    /// The token is signed by a known key, but the issuer may have revoked that key since its keys were fetched.
     #[error("the keys of its issuer could not be fetched for longer than `max_key_age`")]
     KeysTooOld,
 }
 
-/// Whether a request waits for keys that it needs.
+/// Tells whether a request waits for keys that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyWait {
-    /// Until they were fetched again, for some seconds at most.
+    /// The request waits until the keys were fetched again, for some seconds at most.
     UntilFetched,
     Never,
 }
 
-/// Why a token cannot be judged by the keys that are here: `issuer` is the number of its issuer.
+/// The reason for which a token cannot be judged by the present keys. `issuer` is the index of its issuer.
 #[derive(Debug, Clone, Copy)]
 enum UnjudgedToken {
     UnknownKey { issuer: usize },
@@ -79,11 +79,11 @@ enum UnjudgedToken {
 }
 
 impl AccessTokenAuthenticator {
-    /// `before`: that of the plan in force, whose keys stay until they are fetched again. `None` where the plan verifies no
-    /// tokens.
+    /// Opens the authenticator of a plan; `None` if the plan verifies no tokens. `before` is the authenticator of the
+    /// plan in force, whose keys are used until they are fetched again.
     ///
     /// # Errors
-    /// A file of the policy cannot be used.
+    /// Returns an error if a file of the policy cannot be used.
     pub fn open(
         settings: &JwtSettings,
         clock: &SharedClock,
@@ -114,10 +114,10 @@ impl AccessTokenAuthenticator {
         Ok(Some(Arc::new(Self { settings: settings.clone(), verifier, fetchers })))
     }
 
-    /// As [`Self::open`], but nothing is fetched: of an issuer with a URL no key is known.
+    /// Opens an authenticator that fetches nothing, so that no keys of an issuer with a URL are known.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Returns an error in the same cases as [`Self::open`].
     pub fn open_unfetched(settings: &JwtSettings) -> Result<Option<Arc<Self>>, LoadJwtIssuerError> {
         let clock: SharedClock = Arc::new(MachineClock);
         let opened = Self::open(settings, &clock, &IssuerKeyMetrics::unexposed(), None)?;
@@ -128,15 +128,16 @@ impl AccessTokenAuthenticator {
         }))
     }
 
-    /// What fetches the keys from this source.
+    /// Returns the fetcher of the keys from this source.
     fn fetcher_of(&self, source: &JwksSource) -> Option<&JwksFetcher> {
         let same = |other: &JwksSource| match (other, source) {
-            // With other authorities the URL may lead to another server.
+            // If another `ca_file` is trusted, another server may answer at the same URL, so its keys are not taken
+            // over.
             (
                 JwksSource::Url { url, ca_file, .. },
                 JwksSource::Url { url: other, ca_file: other_authorities, .. },
             ) => url == other && ca_file == other_authorities,
-            // A file is read anyway.
+            // The keys in a file are read again for each plan.
             _ => false,
         };
         let at = self.settings.issuers.iter().position(|issuer| same(&issuer.keys))?;
@@ -148,14 +149,14 @@ impl AccessTokenAuthenticator {
         join_all(self.fetchers.iter().flatten().map(JwksFetcher::run_refresh_loop)).await;
     }
 
-    /// Checks a token now. Waits only for a token of a key that is not known, or whose keys are too old, until the keys were
-    /// fetched again, and for some seconds at most.
+    /// Checks a token. If the token names an unknown key, or if its keys are too old, waits until the keys were fetched
+    /// again, for some seconds at most.
     ///
     /// # Errors
-    /// [`AuthenticateError`].
+    /// Returns an [`AuthenticateError`] if the token is not valid or cannot be judged.
     ///
     /// # Cancellation
-    /// Nothing is lost.
+    /// Dropping the future loses nothing.
     pub async fn authenticate(
         &self,
         token: &[u8],
@@ -171,7 +172,7 @@ impl AccessTokenAuthenticator {
         };
         let Some(fetcher) = &self.fetchers[issuer] else {
             return Err(match &self.settings.issuers[issuer].keys {
-                // The file was looked at for this token.
+                // The verifier has already looked into the file for this token.
                 JwksSource::File(_) => AccessTokenError::UnknownKey { issuer }.into(),
                 JwksSource::Url { .. } => AuthenticateError::KeysUnavailable,
             });
@@ -190,12 +191,13 @@ impl AccessTokenAuthenticator {
             Err(UnjudgedToken::UnknownKey { issuer }) if matches!(waited, Ok(Ok(()))) => {
                 Err(AccessTokenError::UnknownKey { issuer }.into())
             }
-            // A fetch that has failed may have been the last of several, of which an earlier one had the key.
+            // The key may still exist: the last fetch has failed, and an earlier one during the wait may have had the
+            // key.
             Err(UnjudgedToken::UnknownKey { .. }) => Err(AuthenticateError::KeysUnavailable),
         }
     }
 
-    /// Checks a token by the keys that are here.
+    /// Checks a token by the keys that are known now.
     fn judge(&self, token: &[u8]) -> Result<Result<Arc<AccessToken>, UnjudgedToken>, AccessTokenError> {
         match self.verifier.verify(token, unix_seconds()) {
             Ok(verified) => {
@@ -209,10 +211,10 @@ impl AccessTokenAuthenticator {
     }
 }
 
-/// Reads or fetches the keys of an issuer, once. Returns their names.
+/// Reads or fetches the keys of an issuer once. Returns their names.
 ///
 /// # Errors
-/// [`IssuerKeysError`].
+/// Returns an [`IssuerKeysError`] if there are no keys.
 pub async fn fetch_issuer_keys(issuer: &JwtIssuer) -> Result<String, IssuerKeysError> {
     let keys = Arc::new(open_keys(issuer, None)?);
     if let Some((fetcher, _)) = open_fetcher(issuer, &keys)? {
@@ -240,7 +242,7 @@ fn open_keys(
     })
 }
 
-/// What fetches the keys of an issuer with a URL, and how old they may get.
+/// Makes the fetcher of an issuer with a URL, and returns it with the largest age of the keys.
 fn open_fetcher(
     issuer: &JwtIssuer,
     keys: &Arc<VerifyingKeys>,

@@ -1,4 +1,4 @@
-//! The plan in force, and its replacement by the next one: no request sees half of each, and no resource whose key is
+//! The plan in force, and its replacement by the next one: no request uses parts of both, and no resource whose key is
 //! renamed is processed under both names at once.
 
 mod entry_counter;
@@ -22,17 +22,18 @@ use self::{
     service_groups::{KeyRulesChange, UpstreamKeyRulesGate, group_services},
 };
 
-/// One plan, as all workers serve it.
+/// One plan with its state, as all workers serve it.
 #[derive(Debug)]
 pub struct ActiveConfig {
     pub plan: Arc<CommonServingPlan>,
     pub fleets: Arc<UpstreamSet>,
-    /// Verifies bearer tokens, where the plan has issuers.
+    /// Verifies bearer tokens; `None` if the plan has no issuers.
     pub tokens: Option<Arc<AccessTokenAuthenticator>>,
-    /// The service of each upstream of the plan, by its number. After these come the services of older plans that
-    /// still have requests in flight.
+    /// The service of each upstream of the plan, by the index of the upstream. After these come the services of older
+    /// plans that still have requests in flight.
     upstreams: Vec<UpstreamKeyRulesGate>,
-    /// Key generations of requests that may now belong to another route. Only the request itself shows to which one.
+    /// Key generations with requests that would belong to another route now. Only the request itself shows to which
+    /// one.
     moved_generations: Vec<Arc<KeyRulesDrainGate>>,
 }
 
@@ -48,18 +49,18 @@ impl ActiveConfig {
         Arc::new(Self { plan, fleets, tokens, upstreams: known, moved_generations: Vec::new() })
     }
 
-    /// The configuration after `old`, and the key generations in it that are to be opened. `rekeyed`: routes of
-    /// either plan whose requests take other locks than before.
+    /// Makes the configuration after `old`, and returns it with its key generations that still have to be opened.
+    /// `rekeyed` are the routes of either plan whose requests take other locks than before.
     ///
     /// A request under an old key and a request under a new key may concern one resource. So a service with a rekeyed
     /// route begins a new key generation: its fenced requests wait until the requests of the former generations have
-    /// ended. All other services keep their generation, and its count of requests. So a request may outlive several
-    /// plans, and every request that has to wait for it still does.
+    /// ended. All other services keep their generation with its count of requests. So a request may outlive several
+    /// plans, and every request that has to wait for it still waits for it.
     ///
-    /// A service that `plan` leaves out may return with other keys before its last request has ended. So it is
-    /// remembered; and requests to it still begin until all workers have switched to the new plan. It may also return
-    /// under another name and at another endpoint, or its requests may go to another route some plans later. So where
-    /// requests change their route, they also wait for all former generations in which requests changed their route.
+    /// A service that `plan` leaves out may return with other keys before its last request has ended, and requests to
+    /// it still begin until all workers have switched to the new plan. So it is remembered. It may also return under
+    /// another name and at another endpoint, or its requests may go to another route some plans later. So requests that
+    /// change their route also wait for all former generations in which requests changed their route.
     pub fn successor(
         old: &Self,
         plan: Arc<CommonServingPlan>,
@@ -110,26 +111,28 @@ impl ActiveConfig {
         dedup_generations(before.filter(|term| !stay(term)).cloned())
     }
 
-    /// No request begins in these generations: the workers have switched plans since.
+    /// The generations in which requests that changed their route still run. No request begins in them any more,
+    /// because the workers have switched plans.
     fn unfinished_moved_generations(&self) -> Vec<Arc<KeyRulesDrainGate>> {
         self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
-    /// All known services except those that an older plan left and whose requests have ended. No worker accepts a
+    /// All known services except those that are not in the plan and whose requests have ended. No worker accepts a
     /// request for these any more. For a service of the present plan a request may arrive at any time.
     fn tracked_upstreams(&self) -> Vec<&UpstreamKeyRulesGate> {
         let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
         in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
     }
 
-    /// True if some route fences requests to the service behind `upstream`, or restricts its clients. Two names count as one service if the
-    /// file shows that, or if both resolve to a common address. If that cannot be determined within a second, the
-    /// result is true.
+    /// True if some route fences requests to the service behind `upstream`, or restricts its clients. Two upstreams
+    /// count as one service if the policy shows that, or if both names resolve to a common address. If that cannot be
+    /// determined within a second, the result is true.
     pub async fn is_service_protected(&self, upstream: UpstreamId) -> bool {
         self.plan.upstream(upstream).service.is_protected || self.fleets.overlaps_protected(upstream).await
     }
 
-    /// Counts a fenced request. Keep the token as long as any part of the request runs.
+    /// Counts a fenced request until the returned guard is dropped. It must be kept as long as any part of the request
+    /// runs.
     pub fn track_request(&self, upstream: UpstreamId) -> RunningRequestGuard {
         self.upstreams[upstream.0].generation.track_request()
     }

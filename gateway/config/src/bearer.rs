@@ -19,16 +19,17 @@ use fencegate_ticket::{KeyFileError, read_secret};
 #[derive(Clone)]
 pub struct BearerToken {
     file: PathBuf,
-    /// All digests have one length, so the comparison reveals nothing about the length of the token.
+    /// The digest of the token. All digests have one length, so a comparison reveals nothing about the length
+    /// of the token.
     digest: Arc<RwLock<Digest>>,
 }
 
 type Digest = [u8; 32];
 
-/// The least length in bytes, so that a token cannot be guessed.
+/// The least length of a token in bytes, so that it cannot be guessed.
 pub const LEAST: usize = 16;
 
-/// The reason for which there is no token. Quotes nothing of the file.
+/// The reason for which there is no token. The texts quote nothing of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum BearerTokenFileError {
     #[error(transparent)]
@@ -51,19 +52,19 @@ impl BearerToken {
         Ok(Self { file: file.to_owned(), digest })
     }
 
-    /// Compares in constant time.
+    /// Compares a token in constant time.
     pub fn matches(&self, shown: &[u8]) -> bool {
         let known = *self.digest.read().unwrap_or_else(PoisonError::into_inner);
         verify_slices_are_equal(&known, &digest_token(shown)).is_ok()
     }
 
-    /// Follows changes of the file. If the new file cannot be used, the old token stays in force.
+    /// Follows changes of the file. If the new content cannot be used, the old token stays in force.
     pub async fn watch_token_file(self) {
         let mut reported = false;
         loop {
             tokio::time::sleep(LOOK).await;
             let file = self.file.clone();
-            // Read on a thread of its own: a disk that hangs must not block the listener.
+            // The file is read on another thread: a disk that hangs must not block the listener.
             let Ok(found) = tokio::task::spawn_blocking(move || read_digest(&file)).await else { continue };
             match found {
                 Ok(found) => {
@@ -84,7 +85,7 @@ impl BearerToken {
     }
 }
 
-/// How often the file is checked for changes.
+/// The interval in which the file is checked for changes.
 const LOOK: Duration = Duration::from_secs(2);
 
 fn read_digest(file: &Path) -> Result<Digest, BearerTokenFileError> {

@@ -1,5 +1,5 @@
-//! Answers queries about the plan in force: the lock node of a key, and whether all services of a key compare its
-//! tokens.
+//! Answers queries about the plan in force: where the lock node of a key is, and whether all services of a key
+//! compare tokens.
 
 use std::{
     collections::HashMap,
@@ -21,21 +21,22 @@ pub struct CurrentConfig {
     history: Arc<Mutex<KeyTemplateHistory>>,
 }
 
-/// A plan, and how it came into force.
+/// A plan, and its configuration once the process serves it.
 #[derive(Debug)]
 struct ConfigSnapshot {
     plan: Arc<GatewayPlan>,
-    /// Tracks the requests of earlier plans that still run. `None`: there was no plan before it.
+    /// Counts the requests of this plan, and those of earlier plans that still run. `None` before the process serves
+    /// anything.
     active: Option<Arc<ActiveConfig>>,
 }
 
 /// The keys of all plans that were in force since the process began. A request runs to its end under the plan with
-/// which it arrived, so a key that was corrected since may still be in use.
+/// which it arrived, so a key that a later plan has changed may still be in use.
 #[derive(Debug, Default)]
 struct KeyTemplateHistory {
     /// Keys of routes whose tokens are not compared.
     uncompared: HashMap<String, KeyTemplate>,
-    /// Keys of the other routes.
+    /// Keys of routes whose tokens are compared.
     compared: HashMap<String, KeyTemplate>,
 }
 
@@ -48,7 +49,7 @@ impl CurrentConfig {
         in_force
     }
 
-    /// Adds the keys of a plan. Call this before the first request arrives under the plan.
+    /// Adds the keys of a plan. Must be called before the first request arrives under the plan.
     pub fn record_key_templates(&self, gateway: &GatewayPlan) {
         let mut past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         for route in gateway.serving.routes.routes() {
@@ -76,8 +77,8 @@ impl CurrentConfig {
         Some((snapshot.plan.clone(), snapshot.active.clone()?))
     }
 
-    /// Returns when no request runs any more that locks one of these keys otherwise, or not at all, by a plan before
-    /// `plan`. False if `plan` is not in force any more.
+    /// Returns when no request of an earlier plan runs any more that locks one of these keys in another way than
+    /// `plan`, or not at all. Returns false if `plan` is not in force any more.
     pub async fn wait_open(&self, plan: &Arc<GatewayPlan>, keys: &[ResourceKey]) -> bool {
         let snapshot = self.current.load_full();
         if !Arc::ptr_eq(&snapshot.plan, plan) {
@@ -95,13 +96,14 @@ impl CurrentConfig {
         true
     }
 
-    /// The lock of `key`, by the plan in force.
+    /// The place of the lock of `key` in ZooKeeper, by the plan in force.
     pub fn site(&self, key: &ResourceKey) -> LockLocation {
         site_in_plan(&self.current.load().plan, key)
     }
 
-    /// True if every service compares tokens to which requests under this key go or went, from any gateway with our
-    /// plans. The routes in use now do not decide this: a newer grant may belong to another route.
+    /// True if tokens are compared by every service to which requests under this key go or went, from any gateway
+    /// with the plans of this process. The plan in force alone does not decide this: a request of an earlier plan
+    /// may still run.
     pub fn all_services_compare_tokens(&self, key: &ResourceKey) -> bool {
         let past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let may_be =
@@ -110,7 +112,7 @@ impl CurrentConfig {
     }
 }
 
-/// The lock of `key`, by this plan.
+/// The place of the lock of `key` in ZooKeeper, by this plan.
 pub fn site_in_plan(gateway: &GatewayPlan, key: &ResourceKey) -> LockLocation {
     let fences = gateway.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
     let sites = fences.filter_map(|fence| fence.site_of(key));

@@ -32,37 +32,37 @@ use tracing::{debug, error, info, warn};
 #[cfg(test)]
 mod tests;
 
-/// The URL of a key set, and the keys that it becomes. A party that can change the response of this URL can make tokens.
-/// So it is reached by TLS, or on the same host, or on a network that is trusted as a whole.
+/// Fetches a key set from a URL into a verifier. A party that can change the response of this URL can make valid
+/// tokens. So the URL must be reached by TLS, on the same host, or over a network that is trusted as a whole.
 #[derive(Debug)]
 pub struct JwksFetcher {
     url: Uri,
     pace: JwksRefreshPolicy,
-    /// Where the scheme is `https`.
+    /// The TLS settings; `None` if the scheme is `http`.
     tls: Option<Arc<UpstreamTlsConnector>>,
     keys: Arc<VerifyingKeys>,
-    /// A permit for each request that may wait for a fetch.
+    /// Has a permit for each request that may wait for a fetch.
     waits: Semaphore,
-    /// Where the keys are those of an issuer of access tokens.
+    /// Set for the keys of an issuer of access tokens, whose age is bounded.
     age: Option<KeyAge>,
 }
 
-/// How old the keys of an issuer are. A key that was revoked while its URL is away must not count for ever.
+/// The age of an issuer's keys. It is bounded, because a key may have been revoked while its URL cannot be reached.
 #[derive(Debug)]
 struct KeyAge {
     issuer: String,
     longest: Duration,
     clock: SharedClock,
     metrics: IssuerKeyMetrics,
-    /// When the newest good fetch has begun; `None` before the first one.
+    /// The moment when the newest successful fetch began; `None` before the first one.
     fetched_at: Mutex<Option<BootInstant>>,
 }
 
-/// The most requests that wait for the keys of one issuer. Whoever makes tokens up names as many unknown keys as it likes, and
-/// each request that waits takes the place of one that could be served.
+/// The most requests that wait for the keys of one issuer. A client can name any number of unknown keys in made-up
+/// tokens, and each request that waits takes the place of one that could be served.
 const MOST_WAITING: usize = 64;
 
-/// How often a key set is fetched.
+/// The intervals and time limits for fetching a key set.
 #[derive(Debug, Clone, Copy)]
 pub struct JwksRefreshPolicy {
     /// The usual interval. Default 5 min.
@@ -74,14 +74,15 @@ pub struct JwksRefreshPolicy {
 }
 
 impl JwksRefreshPolicy {
-    /// For the keys of clients' tokens, of which one may be waiting for a new key.
+    /// The policy for the keys of clients' tokens: a client may be waiting for a new key, so the least interval is
+    /// short.
     pub fn for_access_tokens(every: Duration) -> Self {
         let [least, patience] = [1, 2].map(Duration::from_secs);
-        // A shorter interval than that would not be kept.
+        // A shorter interval than `least` would not be kept.
         Self { every: every.max(least), least, patience }
     }
 
-    /// The longest time until a key that is asked for is here, or was not there.
+    /// The longest time until a key that a token names is known, or is known to be missing.
     pub fn max_refresh_wait(self) -> Duration {
         self.least + self.patience * 2
     }
@@ -94,7 +95,7 @@ impl Default for JwksRefreshPolicy {
     }
 }
 
-/// The time after a failure until another attempt, where no token names an unknown key.
+/// The time until the next attempt after a failure, if no token names an unknown key.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The reason for which a URL cannot be the address of a key set.
@@ -102,7 +103,7 @@ const RETRY: Duration = Duration::from_secs(10);
 pub enum JwksUrlError {
     #[error("`{0}` is no URL of the form http://host[:port]/path, nor with https://")]
     Form(String),
-    /// The text is not repeated: it contains a password.
+    /// The URL is not repeated in the text, because it contains a password.
     #[error("the URL names a user; key sets are public")]
     User,
     #[error("`{0}` is of a scheme that is not fetched here; fetch the file by other means and name the file")]
@@ -138,7 +139,7 @@ impl KeyAge {
         self.fetched_at().is_none_or(|at| self.clock.now().since(at) > self.longest)
     }
 
-    /// `begun`: when a good fetch has begun.
+    /// Records the result of a fetch. `begun` is the moment when it began; `None` if it has failed.
     fn record_fetch(&self, begun: Option<BootInstant>) {
         self.metrics.record_fetch(&self.issuer, begun.is_some());
         if begun.is_some() {
@@ -148,11 +149,11 @@ impl KeyAge {
 }
 
 impl JwksFetcher {
-    /// The URL must be `http://`, or `https://` where `tls` says how TLS is spoken. There are no keys before the first
+    /// The URL must be `http://`, or `https://` if `tls` is given. There are no keys before the first
     /// [`JwksFetcher::fetch`]. Some task must run [`JwksFetcher::run_refresh_loop`].
     ///
     /// # Errors
-    /// [`JwksUrlError`].
+    /// Returns a [`JwksUrlError`] if the URL cannot be used.
     pub fn new(
         url: &str,
         pace: JwksRefreshPolicy,
@@ -173,8 +174,8 @@ impl JwksFetcher {
         Ok(Self { url: parsed, pace, tls, keys, waits: Semaphore::new(MOST_WAITING), age: None })
     }
 
-    /// Bounds the age of the keys, which are those of an issuer of access tokens. `former`: fetched the keys that are there
-    /// already.
+    /// Bounds the age of the keys of an issuer of access tokens. `former` is the fetcher of the former plan, which has
+    /// fetched the keys that are already known.
     #[must_use]
     pub fn with_max_age(
         self,
@@ -192,17 +193,17 @@ impl JwksFetcher {
         &self.keys
     }
 
-    /// The longest time until a key that is asked for is here, or was not there.
+    /// The longest time until a key that a token names is known, or is known to be missing.
     pub fn max_refresh_wait(&self) -> Duration {
         self.pace.max_refresh_wait()
     }
 
-    /// Whether no token counts, because the keys were not fetched yet, or too long ago.
+    /// True if no token is accepted, because the keys were not fetched yet, or too long ago.
     pub fn are_keys_too_old(&self) -> bool {
         self.age.as_ref().is_some_and(KeyAge::is_too_old)
     }
 
-    /// Permission to wait for keys; `None` if so many wait already that one more may not.
+    /// Permits a request to wait for keys; `None` if as many requests as allowed are waiting.
     pub fn try_begin_wait(&self) -> Option<SemaphorePermit<'_>> {
         self.waits.try_acquire().ok()
     }
@@ -210,12 +211,12 @@ impl JwksFetcher {
     /// Fetches the key set now.
     ///
     /// # Errors
-    /// [`FetchJwksError`]; the old keys then stay.
+    /// Returns a [`FetchJwksError`] if no key set came; the old keys then stay.
     ///
     /// # Cancellation
-    /// Whoever waits for the keys waits for the next fetch.
+    /// If the future is dropped, requests that wait for the keys wait for the next fetch.
     pub async fn fetch(&self) -> Result<(), FetchJwksError> {
-        // The keys are as old as the question: the answer may have been long on its way.
+        // The age of the keys counts from the request for them, because the response may have taken long.
         let begun = self.age.as_ref().map(|age| age.clock.now());
         self.keys.record_fetch_begin();
         let fetched = self.fetch_keys().await;
@@ -234,8 +235,8 @@ impl JwksFetcher {
         Ok(self.keys.set_keys(&bytes, &self.url)?)
     }
 
-    /// Fetches the key set at once, and then at intervals, as long as it is polled. Each key set has one task that
-    /// runs this.
+    /// Fetches the key set at once, and then at intervals, as long as it is polled. Each key set has one task that runs
+    /// this.
     pub async fn run_refresh_loop(&self) {
         let mut reported = None;
         let mut was_too_old = false;
@@ -244,7 +245,7 @@ impl JwksFetcher {
             let fetched = self.fetch().await;
             was_too_old = self.report_age(was_too_old);
             let failure = fetched.as_ref().err().map(|error| error_chain(error));
-            // Once for each cause: it may be fetched every second while tokens name unknown keys.
+            // Each cause is logged once: while tokens name unknown keys, there may be a fetch every second.
             if let (Err(error), true) = (&fetched, failure != reported) {
                 let cause = error.source().map(ToString::to_string);
                 warn!(url = %self.url, %error, cause, kids = self.keys.kids(), "keys not fetched, kept the old");
@@ -254,7 +255,8 @@ impl JwksFetcher {
         }
     }
 
-    /// Tells when tokens begin and cease to be refused for the age of their keys. Returns whether they are refused now.
+    /// Logs when tokens begin and cease to be refused because of the age of their keys. Returns whether they are
+    /// refused now.
     fn report_age(&self, was_too_old: bool) -> bool {
         let Some(KeyAge { issuer, longest, metrics, .. }) = &self.age else { return false };
         let is_too_old = self.are_keys_too_old();
@@ -275,10 +277,10 @@ impl JwksFetcher {
         is_too_old
     }
 
-    /// Takes the files of TLS over if they have changed.
+    /// Takes over the files for TLS if they have changed.
     async fn reload_client_tls(&self) {
         let Some(tls) = self.tls.clone() else { return };
-        // The runtime reports a panic there; the next fetch tries again.
+        // The runtime reports a panic of the check, and the next fetch tries again.
         if let Ok(TlsReloadResult::Bad(bad)) = spawn_blocking(move || tls.reload_if_changed()).await {
             let error = error_chain(&bad);
             warn!(url = %self.url, error, "new TLS files for a key set cannot be used; the old ones stay");
@@ -290,7 +292,8 @@ impl JwksFetcher {
         sleep(self.pace.least).await;
         let interval = if all_is_well { self.pace.every } else { self.pace.every.min(RETRY) };
         let rest = interval.saturating_sub(self.pace.least);
-        // Either the time is over, or a key is needed. In both cases it is time to fetch.
+        // The result does not matter: either the interval is over, or a token names an unknown key. A fetch is due in
+        // both cases.
         drop(timeout(rest, self.keys.wait_for_unknown_key()).await);
     }
 

@@ -6,10 +6,11 @@ use fencegate_policies::plan::LogSettings;
 use fencegate_process::key_redaction::KeyHashSecret;
 use fencegate_ticket::{KeyFileError, read_secret};
 
-/// The least length in bytes, so that the secret cannot be guessed and keys tried with it.
+/// The least length of the secret in bytes: with a secret that can be guessed, the keys behind the hashes
+/// could be guessed.
 const LEAST: usize = 16;
 
-/// The reason for which there is no secret. Quotes nothing of the file.
+/// The reason for which there is no secret. The texts quote nothing of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyHashSecretError {
     #[error("FG0512: read the secret of `log.keys`")]
@@ -20,10 +21,10 @@ pub enum KeyHashSecretError {
     Short { path: PathBuf },
 }
 
-/// The secret that the log settings name; `None` if they name none.
+/// Reads the secret that the log settings name; `None` if they name none.
 ///
 /// # Errors
-/// The file cannot be used.
+/// Returns an error if the file cannot be used.
 pub fn load(log: &LogSettings) -> Result<Option<KeyHashSecret>, KeyHashSecretError> {
     let Some(path) = &log.key_secret_file else { return Ok(None) };
     let content = read_secret(path)?;

@@ -1,16 +1,16 @@
 //! The plan in force, from its file to its replacement by the next one.
 //!
-//! - [`policy_file`]: the file, and the report about its mistakes; [`bearer`], [`key_secret`] and [`store_config`] are the
-//!   secrets and the database that it names
-//! - [`access_tokens`]: verifies the bearer tokens of clients by the issuers of a plan; [`jwks_fetcher`] keeps keys current
-//!   from a URL
+//! - [`policy_file`]: the file, and the report about its mistakes; [`bearer`], [`key_secret`] and [`store_config`] are
+//!   the secrets and the database that it names
+//! - [`access_tokens`]: verifies the bearer tokens of clients by the issuers of a plan; [`jwks_fetcher`] keeps keys
+//!   current from a URL
 //! - [`active_config`]: one plan as all workers serve it, and its replacement while requests run. Begin here
 //! - [`current_config`]: answers queries about the plan in force
-//! - [`process_context`]: what all parts of a process share beside the plan
+//! - [`process_context`]: the state that all parts of a process share beside the plan
 //!
-//! What a file means is decided in `policies`; a reload is carried out by `fencegate-serve`.
+//! The crate `policies` decides the meaning of a file; `fencegate-serve` carries out a reload.
 
-// `println!` panics when the reader is gone.
+// `println!` panics when the reader of the output has closed it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod access_tokens;

@@ -9,10 +9,11 @@ use fencegate_policies::{
 
 use fencegate_process::command_hint::shell_quote;
 
-/// True if this build can send spans. A policy that requires them in another build is refused at once.
+/// True if this build can send spans. Other builds refuse a policy that requires spans.
 const SENDS_SPANS: bool = cfg!(feature = "otlp");
 
-/// The placeholder for the file in the commands of remedies: the parser of the text does not have its path.
+/// The placeholder for the file in the commands of remedies, because the parser of the text does not know the
+/// path.
 const THE_FILE: &str = "-c FILE";
 
 /// The text of a file.
@@ -22,7 +23,7 @@ pub struct PolicyFile {
     pub text: String,
 }
 
-/// Why a file has no text.
+/// The reason for which a file has no text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadPolicyError {
     #[error("FG0530: read {name}: {source}")]
@@ -35,12 +36,12 @@ pub enum ReadPolicyError {
 /// The plan, if there is one, and everything to report about the file.
 pub struct CheckedPolicy<P> {
     pub plan: Option<P>,
-    /// Each with its place and remedy, in order.
+    /// The diagnostics, each with its place and remedy, in the order of the file.
     pub said: Vec<String>,
 }
 
 impl PolicyFile {
-    /// Reads only once: the file may be a pipe.
+    /// Reads the file. It is read only once, because it may be a pipe.
     pub fn open(path: &Path) -> Result<Self, ReadPolicyError> {
         let name = path.display().to_string();
         let bytes = fs::read(path).map_err(|source| ReadPolicyError::Io { name: name.clone(), source })?;
@@ -58,7 +59,7 @@ impl PolicyFile {
         &self.name
     }
 
-    /// With the environment of this process.
+    /// Loads the policy with the environment of this process.
     pub fn load<P>(&self, load: fn(&str, &Environment) -> LoadedPolicy<P>) -> LoadedPolicy<P> {
         let mut loaded = refuse_missing_features(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
         for remedy in loaded.diagnostics.iter_mut().filter_map(|one| one.remedy.as_mut()) {
@@ -73,13 +74,14 @@ impl PolicyFile {
         CheckedPolicy { said: rendered.collect(), plan: loaded.plan }
     }
 
-    /// A diagnostic as it is shown to users.
+    /// Returns the text of a diagnostic for users.
     pub fn render(&self, diagnostic: &Diagnostic) -> String {
         diagnostic.render(&self.name, &self.text)
     }
 }
 
-/// Refuses a plan with a feature that this build lacks: to start without it would look as if it were on.
+/// Refuses a plan with a feature that this build lacks. If the process started without the feature, users
+/// would take it as enabled.
 fn refuse_missing_features<P>(mut loaded: LoadedPolicy<P>, sends_spans: bool) -> LoadedPolicy<P> {
     if let (Some(place), false) = (loaded.traces, sends_spans) {
         let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
@@ -92,7 +94,8 @@ fn refuse_missing_features<P>(mut loaded: LoadedPolicy<P>, sends_spans: bool) ->
     loaded
 }
 
-/// `valid`: how many bytes are text. They stand unchanged in `shown`.
+/// The diagnostic for a file that is not UTF-8. Its first `valid` bytes are valid, and stand unchanged in
+/// `shown`.
 fn invalid_text_diagnostic(valid: usize, shown: &str) -> Diagnostic {
     let before = shown.get(..valid).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
@@ -108,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with traces is refused where the build cannot send them, and no other file is.
+    /// A file with traces is refused if the build cannot send them, and no other file is.
     #[test]
     fn traces_require_build_with_exporter() {
         const POLICY: &str = include_str!("../../../policies/examples/minimal.yaml");

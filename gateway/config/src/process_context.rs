@@ -1,4 +1,4 @@
-//! What all parts of a gateway, guard or filter share, whatever they do: clock, metrics, memory for bodies, drain.
+//! The state that all parts of a gateway, guard or filter share: clock, metrics, memory for bodies, drain.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::{clock::SharedClock, liveness::ThreadMonitor};
 use tokio_util::sync::CancellationToken;
 
-/// One for each process. Makes no system call, so creating it does not fail.
+/// The state of the process. Creating it makes no system call, so it does not fail.
 pub struct ProcessContext {
     pub clock: SharedClock,
     pub metrics: Arc<AllMetricFamilies>,
     /// The memory for bodies that are buffered in full.
     pub budget: MemoryBudget,
-    /// Cancelled when the process drains: from then on nothing new is started.
+    /// Cancelled when the process drains: after that nothing new is started.
     pub drain: CancellationToken,
-    /// The threads that must make progress.
+    /// The threads that are monitored for progress.
     pub threads: ThreadMonitor,
 }
 
@@ -25,7 +25,7 @@ impl ProcessContext {
         Self::with_budget(clock, metrics, budget)
     }
 
-    /// With another budget than that of the machine.
+    /// Makes a context with this budget, and not with one that depends on the machine.
     pub fn with_budget(
         clock: SharedClock,
         metrics: Arc<AllMetricFamilies>,

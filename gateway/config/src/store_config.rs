@@ -1,4 +1,5 @@
-//! Finds the database that several guards share, by the files that the policy of a guard names.
+//! Reads the address of the database that several guards share, from the files that the policy of a guard
+//! names.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -7,7 +8,7 @@ use fencegate_policies::plan;
 use fencegate_process::client_tls::{self, TlsClientConfigError};
 use fencegate_ticket::{KeyFileError, read_secret};
 
-/// Why the address of the database is not known. Contains nothing of a file.
+/// The reason for which the address of the database is not known. The texts quote nothing of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresConfigError {
     #[error("read the address of the database")]
@@ -20,7 +21,7 @@ pub enum PostgresConfigError {
     Tls(#[from] TlsClientConfigError),
 }
 
-/// Reads the files.
+/// Reads the address of the database, and the files for TLS, that the policy names.
 pub fn load_store_config(from: &plan::PostgresLocation) -> Result<PostgresConfig, PostgresConfigError> {
     let path = || from.url_file.clone();
     let text = String::from_utf8(read_secret(&from.url_file)?)

@@ -1,6 +1,6 @@
-//! One HTTP/1.1 connection for requests one after another, for everything but the request path: verbs, checks, and what a
-//! process fetches or reports itself. It has no task of its own: the caller drives it with each request, and nothing of it
-//! is left when it is dropped.
+//! One HTTP/1.1 connection that carries one request after another, for everything but the request path: verbs, checks,
+//! and the fetches and reports of a process. It has no task of its own: the caller drives it with each request, and
+//! nothing of it is left when it is dropped.
 
 use std::future::Future;
 
@@ -18,14 +18,14 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// One connection over any stream.
+/// One HTTP/1.1 connection over any stream.
 pub struct Http1Connection<S: AsyncRead + AsyncWrite, B: Body + 'static = Full<Bytes>> {
     sender: SendRequest<B>,
-    /// `None`: the connection has ended.
+    /// `None` once the connection has ended.
     connection: Option<http1::Connection<TokioIo<S>, B>>,
 }
 
-/// Why there is no complete response. The request may have had an effect.
+/// The reason for which there is no complete response. The request may have had an effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub enum ExchangeError {
     TooLong,
 }
 
-/// A stream of either kind, with or without TLS.
+/// Any stream that the client can use, with or without TLS.
 pub trait ClientStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> ClientStream for S {}
 
@@ -46,13 +46,13 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// # Errors
-    /// The library refuses the stream. Nothing was sent.
+    /// Returns an error if the library refuses the stream. Nothing was sent.
     pub async fn handshake(stream: S) -> hyper::Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         Ok(Self { sender, connection: Some(connection) })
     }
 
-    /// Whether the other side has not closed the connection, as far as this machine knows.
+    /// True if the other side has not closed the connection, as far as this machine knows.
     pub fn is_open(&mut self) -> bool {
         if self.connection.as_mut().is_some_and(|connection| connection.now_or_never().is_some()) {
             self.connection = None;
@@ -63,10 +63,11 @@ where
     /// Sends a request and reads the whole response, of at most `longest` bytes.
     ///
     /// # Errors
-    /// [`ExchangeError`]
+    /// Returns an [`ExchangeError`] if there is no complete response.
     ///
     /// # Cancellation
-    /// Drop the connection, too: a late response would be taken for the response to the next request.
+    /// If the future is dropped, the caller has to drop the connection too: a late response would be taken for the
+    /// response to the next request.
     pub async fn exchange(
         &mut self,
         request: Request<B>,
@@ -76,10 +77,10 @@ where
         Ok(Response::from_parts(head, self.read_body(body, longest).await?))
     }
 
-    /// The body of a response, of at most `longest` bytes.
+    /// Reads the body of a response, of at most `longest` bytes.
     ///
     /// # Errors
-    /// [`ExchangeError`]
+    /// Returns an [`ExchangeError`] if the body is not complete.
     pub async fn read_body(&mut self, body: Incoming, longest: usize) -> Result<Bytes, ExchangeError> {
         match drive(&mut self.connection, Limited::new(body, longest).collect()).await {
             Ok(body) => Ok(body.to_bytes()),
@@ -93,11 +94,11 @@ where
         }
     }
 
-    /// Sends a request and reads the head of the response. The rest is read by [`Self::read_body`] or
+    /// Sends a request and reads the head of the response. The body is read by [`Self::read_body`] or
     /// [`Self::next_frame`].
     ///
     /// # Errors
-    /// The connection broke.
+    /// Returns an error if the connection broke.
     pub async fn send(&mut self, request: Request<B>) -> hyper::Result<Response<Incoming>> {
         let Self { sender, connection } = self;
         let response = async {
@@ -107,14 +108,14 @@ where
         drive(connection, response).await
     }
 
-    /// The next part of a response's body; `None` after its end.
+    /// Reads the next part of a response's body; `None` after its end.
     pub async fn next_frame(&mut self, body: &mut Incoming) -> Option<hyper::Result<Frame<Bytes>>> {
         drive(&mut self.connection, body.frame()).await
     }
 }
 
-/// Drives the connection together with its exchange. The exchange also receives the error that the connection reports at
-/// its end, and the response may have come before the end.
+/// Drives the connection together with its exchange. If the connection ends first, the exchange is still awaited: it
+/// also gets the error of the connection, or the response may have come before the end.
 async fn drive<T>(connection: &mut Option<impl Future + Unpin>, exchange: impl Future<Output = T>) -> T {
     let exchange = std::pin::pin!(exchange);
     let Some(running) = connection else { return exchange.await };
@@ -170,7 +171,7 @@ mod tests {
         assert!(connection.exchange(question(), 3).await.is_err());
     }
 
-    /// A response that is longer than allowed is an error, and so is one that breaks off.
+    /// A response that is longer than allowed is an error, and so is a response that breaks off.
     #[tokio::test]
     async fn long_or_broken_response_is_refused() {
         let (client, mut server) = duplex(1 << 10);
@@ -188,7 +189,7 @@ mod tests {
         assert!(matches!(answered, Err(ExchangeError::Broken(_))), "{answered:?}");
     }
 
-    /// A response whose connection ends with it is complete.
+    /// A response is complete even if the server closes the connection right after it.
     #[tokio::test]
     async fn response_before_end_of_connection_counts() {
         let (client, mut server) = duplex(1 << 10);

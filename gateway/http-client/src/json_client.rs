@@ -1,5 +1,5 @@
-//! A client that keeps one HTTP/1.1 connection and exchanges JSON. The verbs for operators use it, and the clients of
-//! the demo.
+//! A client that keeps one HTTP/1.1 connection and exchanges JSON. The verbs for operators and the clients of the
+//! demo use it.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::{net::TcpStream, time::timeout};
 use crate::http1::{ClientStream, ExchangeError, Http1Connection};
 use crate::upstream::tls::UpstreamTlsConnector;
 
-/// The connection is opened when it is needed, and again after it broke.
+/// A client for JSON. It opens a connection when it needs one, and opens another one after the connection broke.
 pub struct JsonClient {
     address: SocketAddr,
     /// The host name of the server.
@@ -28,7 +28,7 @@ pub struct JsonClient {
 
 type JsonConnection = Http1Connection<Box<dyn ClientStream>>;
 
-/// The longest response that is read as a whole.
+/// The most bytes of a response that is read as a whole: there is no limit.
 const LONGEST: usize = usize::MAX;
 
 /// A complete response.
@@ -38,14 +38,14 @@ pub struct JsonClientResponse {
     /// The word of `Fencing-Outcome`, without its parameters.
     pub outcome: Option<String>,
     pub token: Option<String>,
-    /// A JSON text if the response is no JSON.
+    /// The body as JSON; a body that is no JSON becomes a JSON string.
     pub body: Value,
 }
 
 /// The reason for which there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonClientError {
-    /// Nothing was sent.
+    /// The connection could not be made, so nothing was sent.
     #[error("connect")]
     Connect(#[source] io::Error),
     #[error("speak TLS")]
@@ -63,13 +63,13 @@ impl JsonClient {
         Self { address, host: address.to_string(), bearer: None, tls: None, connection: None }
     }
 
-    /// Addresses the server by this name, which includes the port.
+    /// Sets the host name, with its port, under which the server is addressed.
     #[must_use]
     pub fn with_host(self, host: &str) -> Self {
         Self { host: host.to_owned(), ..self }
     }
 
-    /// Presents a token. A token that is no valid field value is not sent.
+    /// Presents a bearer token. A token that is no valid field value is not sent.
     #[must_use]
     pub fn with_bearer(self, token: &[u8]) -> Self {
         let bearer = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
@@ -90,7 +90,7 @@ impl JsonClient {
     }
 
     /// # Errors
-    /// [`JsonClientError`] when no complete response arrived within `timeout`.
+    /// Returns a [`JsonClientError`] if no complete response arrived within `timeout`.
     pub async fn get(
         &mut self,
         path: &str,
@@ -100,7 +100,7 @@ impl JsonClient {
     }
 
     /// # Errors
-    /// [`JsonClientError`] when no complete response arrived within `timeout`.
+    /// Returns a [`JsonClientError`] if no complete response arrived within `timeout`.
     pub async fn post(
         &mut self,
         path: &str,
@@ -110,10 +110,10 @@ impl JsonClient {
         self.request(Method::POST, path, &[], Bytes::from(body.to_string()), timeout).await
     }
 
-    /// A POST that must happen at most once, with this idempotency key.
+    /// Sends a POST that must be executed at most once, with this idempotency key.
     ///
     /// # Errors
-    /// [`JsonClientError`] when no complete response arrived within `timeout`.
+    /// Returns a [`JsonClientError`] if no complete response arrived within `timeout`.
     pub async fn post_once(
         &mut self,
         path: &str,
@@ -125,10 +125,10 @@ impl JsonClient {
         self.request(Method::POST, path, &fields, Bytes::from(body.to_string()), timeout).await
     }
 
-    /// Any request, with further fields.
+    /// Sends any request, with further fields.
     ///
     /// # Errors
-    /// [`JsonClientError`] when no complete response arrived within `timeout`.
+    /// Returns a [`JsonClientError`] if no complete response arrived within `timeout`.
     pub async fn request(
         &mut self,
         method: Method,
@@ -234,10 +234,10 @@ pub struct StreamedResponse {
 }
 
 impl JsonClient {
-    /// A POST without a body, on a connection that is not used again. An error response is read as a whole.
+    /// Sends a POST without a body, on a connection that is not used again. An error response is read as a whole.
     ///
     /// # Errors
-    /// [`JsonClientError`] when no head of a response arrived within `patience`.
+    /// Returns a [`JsonClientError`] if no head of a response arrived within `patience`.
     pub async fn post_stream(
         &mut self,
         path: &str,
@@ -258,10 +258,10 @@ impl JsonClient {
 }
 
 impl StreamedResponse {
-    /// The next part of the body; `None` after its end.
+    /// Reads the next part of the body; `None` after its end.
     ///
     /// # Errors
-    /// The response broke off, or nothing arrived within `patience`.
+    /// Returns an error if the response broke off, or if nothing arrived within `patience`.
     pub async fn next_chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, JsonClientError> {
         loop {
             let frame = timeout(patience, self.connection.next_frame(&mut self.body)).await;

@@ -1,4 +1,4 @@
-//! The one body type: a source of bytes, and observers that are notified of its end and live until then.
+//! The one body type: a source of bytes, and observers that are notified of the end of the body and live until then.
 
 mod error;
 pub mod hop_by_hop;
@@ -41,16 +41,16 @@ pub type Reply = Response<Body>;
 pub struct Body {
     source: BodyInner,
     trailers: TrailerPolicy,
-    /// Parts that few bodies have.
+    /// Parts that few bodies have; `None` for most bodies.
     extras: Option<Box<BodyExtras>>,
     /// The observers; the last added one is notified first.
     observers: SmallVec<[Box<dyn BodyObserver>; USUAL]>,
 }
 
-/// Parts that few bodies have, kept in a box: a body is moved through many steps, so it has to be small.
+/// The rare parts of a body, kept in a box: a body is moved through many steps, so it has to be small.
 #[derive(Default)]
 struct BodyExtras {
-    /// What follows the head after a switch of protocols.
+    /// Handles the stream that follows the head after a switch of protocols.
     upgrade_handler: Option<Box<dyn UpgradeHandler>>,
     /// Receives the client's stream once the head has been sent.
     upgrade_sender: Option<UpgradeSender>,
@@ -62,7 +62,7 @@ struct BodyExtras {
 /// The number of observers of a usual response: the upstream's connection, the count of its request, and the client's
 /// connection.
 const USUAL: usize = 3;
-/// Bytes of a body that is worth reading only to keep its connection.
+/// The most bytes of a body that are read only to keep its connection.
 const SHORT: usize = 64 << 10;
 
 impl Body {
@@ -74,14 +74,13 @@ impl Body {
         Self::new(BodyInner::from_bytes(data, None), TrailerPolicy::Drop)
     }
 
-    /// A whole response of an upstream, already filtered.
+    /// A complete response body of an upstream, whose trailers are already filtered.
     pub fn with_trailers(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self::new(BodyInner::from_bytes(data, trailers), TrailerPolicy::Pass)
     }
 
-    /// The body of a client's request. Its trailers are dropped, because a client could send a token in them.
-    ///
-    /// `pause`: how long the client may take for each chunk.
+    /// The body of a client's request. Its trailers are dropped, because a client could send a token in them. `pause`
+    /// is the time limit for each chunk.
     pub fn from_client(incoming: Incoming, exchange: Rc<ServerExchange>, pause: Duration) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
@@ -94,7 +93,7 @@ impl Body {
         )
     }
 
-    /// Puts `begun`, which was read before, back to the front. The rest is not read before that is taken.
+    /// Puts `begun`, which was read before, back to the front. The rest is read only after `begun` was taken.
     #[must_use]
     pub fn prepend(mut self, begun: Bytes) -> Self {
         match &mut self.source {
@@ -105,7 +104,7 @@ impl Body {
         self
     }
 
-    /// Sets the deadline of the whole body. After it the body fails, however little is missing.
+    /// Sets the deadline of the whole body. After it the body fails, even if little is missing.
     pub fn set_deadline(&mut self, by: Instant) {
         if let BodyInner::Live(live) = &mut self.source {
             live.set_deadline(by);
@@ -120,7 +119,7 @@ impl Body {
         }
     }
 
-    /// The exchange of an upload that still arrives.
+    /// The exchange of a request body that is still being received; `None` for any other body.
     pub fn upload_exchange(&self) -> Option<Rc<ServerExchange>> {
         match &self.source {
             BodyInner::Live(live) => live.ongoing_upload(),
@@ -128,7 +127,7 @@ impl Body {
         }
     }
 
-    /// The body of a response in this version. `idle`: how long each chunk may take.
+    /// The body of a response in this version of HTTP. `idle` is the time limit for each chunk.
     pub fn from_upstream(
         incoming: Incoming,
         version: Version,
@@ -140,8 +139,8 @@ impl Body {
         Self::new(BodyInner::from_live_body(IncomingBody::new(incoming, framing, idle)), trailers)
     }
 
-    /// Reads the part of a response that has already come. If the response is broken directly after its head, the
-    /// client can still get another head.
+    /// Reads a part of a response that has already arrived. If the response breaks directly after its head, the
+    /// caller can still send the client another head.
     pub fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let looked = self.source.prefetch(cx);
         match looked {
@@ -157,7 +156,7 @@ impl Body {
         Self::new(BodyInner::Piped(pieces), TrailerPolicy::Pass)
     }
 
-    /// No body: `upgrade_sender` gets the client's stream after the head.
+    /// An empty body after which the stream of the client is sent to `upgrade_sender`.
     pub fn for_upgrade(upgrade_sender: UpgradeSender) -> Self {
         Self {
             extras: Some(Box::new(BodyExtras {
@@ -168,19 +167,19 @@ impl Body {
         }
     }
 
-    /// The receiver of the client's stream.
+    /// Takes the sender that receives the client's stream.
     pub(crate) fn take_upgrade_sender(&mut self) -> Option<UpgradeSender> {
         self.extras.as_mut()?.upgrade_sender.take()
     }
 
-    /// Sets the handler that runs over that stream.
+    /// Sets the handler that runs over the upgraded stream.
     #[must_use]
     pub fn with_upgrade_handler(mut self, passage: impl UpgradeHandler) -> Self {
         self.extras.get_or_insert_default().upgrade_handler = Some(Box::new(passage));
         self
     }
 
-    /// Takes the handler. The caller runs it, and holds the lock for as long as it runs.
+    /// Takes the handler of the upgraded stream. The caller runs it, and holds the lock for as long as it runs.
     pub fn take_upgrade_handler(&mut self) -> Option<Box<dyn UpgradeHandler>> {
         self.extras.as_mut()?.upgrade_handler.take()
     }
@@ -220,7 +219,7 @@ impl Body {
         self.with_observer(Box::new(DropOnComplete(Some(held))))
     }
 
-    /// A body in memory is passed on in chunks of at most `most` bytes.
+    /// Sets the largest chunk of a body in memory: it is passed on in chunks of at most `most` bytes.
     #[must_use]
     pub fn with_max_chunk(mut self, most: usize) -> Self {
         if let BodyInner::Whole { piece, .. } = &mut self.source {
@@ -246,7 +245,7 @@ impl Body {
         self.observers.iter_mut().rev().for_each(|observer| what(&mut **observer));
     }
 
-    /// Returns the error, once all bytes before it are sent.
+    /// Returns the error once all bytes before it are sent; keeps it until then.
     fn fail_after_flush(
         &mut self,
         error: BodyError,
@@ -268,7 +267,7 @@ impl Body {
         Some(self)
     }
 
-    /// After the last byte: waits until no byte of the *request* can leave any more either.
+    /// Waits, after the last byte of this response, until no byte of its *request* can be sent any more either.
     pub async fn wait_request_settled(mut self) {
         for observer in &mut self.observers {
             if let Some(rest) = observer.settle_request_writes() {
@@ -307,7 +306,7 @@ impl HttpBody for Body {
         };
         let bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
         this.notify_observers(|observer| observer.on_data(bytes));
-        // A body that breaks is never complete, even if all its bytes were passed on.
+        // The end is not reported for a body that breaks, even if all its bytes were passed on.
         if frame.is_none() || this.source.is_end() {
             this.notify_observers(BodyObserver::on_end);
         }
@@ -326,16 +325,17 @@ impl HttpBody for Body {
 /// The treatment of a body's trailers.
 #[derive(Clone)]
 pub enum TrailerPolicy {
-    /// For a client's body: all are dropped, because the service could take a token among them for one of this proxy.
+    /// For a client's body: all trailers are dropped, because the service could take a token among them for one of
+    /// this proxy.
     Drop,
-    /// For an upstream's body: they pass, without the fields that only this proxy writes.
+    /// For an upstream's body: the trailers pass, without the fields that only this proxy writes.
     Clean(Rc<Arc<CommonServingPlan>>),
-    /// They were filtered before.
+    /// For trailers that were filtered already: they pass.
     Pass,
 }
 
 impl TrailerPolicy {
-    /// `None`: the frame does not pass.
+    /// Filters a frame; `None` for a frame that must not pass.
     pub fn filter(&self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         match (self, frame.into_trailers()) {
             (_, Err(data)) => Some(data),
@@ -351,10 +351,11 @@ impl TrailerPolicy {
 
 /// An observer of a body. Each method does nothing by default.
 pub trait BodyObserver: 'static {
-    /// The source was polled for a chunk. `is_here`: a chunk or the end is here; otherwise the source has to wait.
+    /// The source was polled for a chunk. `is_here` is true if it had a chunk or the end; otherwise the source has to
+    /// wait.
     fn on_poll(&mut self, _is_here: bool) {}
 
-    /// A chunk of this many bytes is passed on; trailers and the end count as none.
+    /// A chunk of this many bytes is passed on. Called with 0 for trailers and for the end.
     fn on_data(&mut self, _bytes: usize) {}
 
     /// All of the body was passed on. This may be called twice, and is never called for a body that breaks.
@@ -363,19 +364,19 @@ pub trait BodyObserver: 'static {
     /// The source has failed, so the body breaks.
     fn on_error(&mut self) {}
 
-    /// Whether all bytes that were passed on are sent, so that an error may be reported. If not, the waker is woken
+    /// True if all bytes that were passed on are sent, so that an error may be reported. Otherwise the waker is woken
     /// when they are.
     fn check_flushed(&self, _waker: &Waker) -> bool {
         true
     }
 
-    /// Called after the last byte. The future, if any, ends when no byte of the *request* can leave any more.
+    /// Called after the last byte. The future, if any, ends when no byte of the *request* can be sent any more.
     fn settle_request_writes(&mut self) -> Option<RequestWritesSettled> {
         None
     }
 }
 
-/// Ready when no byte of a request is on its way any more.
+/// Ready when no byte of a request can be sent any more.
 pub type RequestWritesSettled = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A value that is dropped when the body is complete, or dropped.

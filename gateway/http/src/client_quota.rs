@@ -11,15 +11,15 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientId(IpAddr);
 
-/// Whose requests a route counts.
+/// The client for which a route counts a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QuotaClientIdentity {
     Address(ClientId),
-    /// What was verified of the client.
+    /// The verified identity of the client.
     Name(Arc<str>),
 }
 
-/// The resources with separate counts.
+/// The key of one count: a client, and the resource that is counted for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ClientQuotaKey {
     client: QuotaClientIdentity,
@@ -30,25 +30,25 @@ struct ClientQuotaKey {
 enum ClientCounterKind {
     Connection,
     InFlight,
-    /// Requests of the route with this name.
+    /// Requests of the route with this name that wait for or hold keys.
     Route(Arc<str>),
     /// Bytes of heads of requests.
     Heads,
 }
 
-/// The counts of one process. Clients with a count of zero have no entry.
+/// The counts of one process, shared by its workers. A client whose counts are zero has no entry.
 #[derive(Debug, Clone, Default)]
 pub struct ClientQuotas(Arc<ShardedQuotaCounters>);
 
-/// Workers that count different clients rarely meet.
+/// The counts, in shards, so that workers that count different clients rarely wait for the same mutex.
 #[derive(Debug, Default)]
 struct ShardedQuotaCounters {
-    /// A random key, so that no client can choose addresses that collide.
+    /// The hasher has a random key, so that no client can choose addresses that collide.
     hasher: RandomState,
     shards: [Mutex<HashMap<ClientQuotaKey, usize, RandomState>>; 32],
 }
 
-/// A connection, a request or some bytes of a client, until it is dropped.
+/// Counts a connection, a request or some bytes for a client, until it is dropped.
 #[derive(Debug)]
 pub struct ClientQuotaPermit {
     counters: Arc<ShardedQuotaCounters>,
@@ -69,18 +69,18 @@ impl ClientId {
 }
 
 impl ClientQuotas {
-    /// One more request in flight; `None` if the client has `most` already.
+    /// Counts one more request in flight; `None` if the client already has `most`.
     pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
         self.acquire(ClientQuotaKey::for_address(client, ClientCounterKind::InFlight), most)
     }
 
-    /// One more connection.
+    /// Counts one more connection; `None` if the client already has `most`.
     pub(crate) fn acquire_connection(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
         self.acquire(ClientQuotaKey::for_address(client, ClientCounterKind::Connection), most)
     }
 
-    /// One more request that waits for or holds keys of a route. Routes are identified by their names, which stay the
-    /// same when a plan is changed.
+    /// Counts one more request that waits for or holds keys of a route; `None` if the client already has `most`.
+    /// Routes are identified by their names, which stay the same when a plan is changed.
     pub fn acquire_route(
         &self,
         client: QuotaClientIdentity,
@@ -90,7 +90,7 @@ impl ClientQuotas {
         self.acquire(ClientQuotaKey { client, kind: ClientCounterKind::Route(route) }, most)
     }
 
-    /// No byte yet of the heads of a client.
+    /// Makes a permit for the head bytes of a client, with a count of zero.
     pub(crate) fn acquire_heads(&self, client: ClientId) -> ClientQuotaPermit {
         ClientQuotaPermit {
             counters: self.0.clone(),
@@ -112,7 +112,7 @@ impl ClientQuotaKey {
 }
 
 impl ClientQuotaPermit {
-    /// Sets the count. `false`: the client would have more than `most`, and nothing is changed.
+    /// Sets the count. Returns `false` and changes nothing if the client would then have more than `most`.
     #[must_use]
     pub(crate) fn resize(&mut self, count: usize, most: usize) -> bool {
         if count == self.count {
@@ -139,14 +139,14 @@ impl ShardedQuotaCounters {
     fn shard(&self, whose: &ClientQuotaKey) -> MutexGuard<'_, HashMap<ClientQuotaKey, usize, RandomState>> {
         let at = self.hasher.hash_one(whose) % self.shards.len() as u64;
         let at = usize::try_from(at).expect("less than the number of shards");
-        // A poisoned lock does no harm: no code under it can panic.
+        // No code under the lock can panic, so a poisoned lock is still valid.
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for ClientQuotaPermit {
     fn drop(&mut self) {
-        // A smaller count is never refused.
+        // This is never refused, because the count does not grow.
         let _fits = self.resize(0, 0);
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         quotas.0.shards.iter().map(|shard| shard.lock().expect("no panic").len()).sum()
     }
 
-    /// A client gets no more than its quota, overall and per route, and leaves no counter behind.
+    /// A client gets no more than its quota, in all and for each route, and no counter is left at the end.
     #[test]
     fn client_is_held_to_its_quota() {
         let quotas = ClientQuotas::default();
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(counted(&quotas), 0);
     }
 
-    /// An IPv6 /64 network is one client, and an IPv4 address is one, also as an IPv4-mapped address.
+    /// An IPv6 /64 network counts as one client. An IPv4 address is the same client as its IPv4-mapped form.
     #[test]
     fn ipv6_network_counts_as_one_client() {
         assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff::9"));

@@ -1,4 +1,4 @@
-//! The other end of a client's connection.
+//! The facts about the remote end of a client's connection.
 
 use std::{
     cell::OnceCell,
@@ -8,15 +8,15 @@ use std::{
 use fencegate_policies::client_name::{CertificateNameKind, ClientName};
 use hyper::header::HeaderValue;
 
-/// The client's end of a connection, as the connection itself shows it. Header fields in which a proxy names its
-/// client are not considered here.
+/// The remote end of a connection, as the connection itself shows it. Header fields in which a proxy names its client
+/// are not considered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionInfo {
-    /// Where the connection comes from.
+    /// The remote address.
     pub address: SocketAddr,
-    /// The local address that it was made to.
+    /// The local address that the client has connected to.
     pub local: SocketAddr,
-    /// `None` for plain text.
+    /// The facts of the TLS handshake; `None` for plain text.
     pub tls: Option<Box<TlsInfo>>,
     /// The IP address as the value of a field. It is created once, because every request of the connection needs it.
     written: OnceCell<HeaderValue>,
@@ -29,7 +29,8 @@ pub struct TlsInfo {
     pub server_name: Option<String>,
     /// The client's verified certificate, if the listener requests one and the client has shown one.
     pub client: Option<ClientCertIdentity>,
-    /// The client's name in that certificate, where the listener says which name counts: see [`ClientCertIdentity::name`].
+    /// The client's name in that certificate, if the policy sets the kind of name that counts: see
+    /// [`ClientCertIdentity::name`].
     pub client_name: Option<ClientName>,
 }
 
@@ -38,16 +39,16 @@ pub struct TlsInfo {
 pub struct ClientCertIdentity {
     /// The subject in the form of RFC 4514. For display only, because a part of it may look like another part.
     pub subject: String,
-    /// The common names of the subject, as they are.
+    /// The common names of the subject, unchanged.
     pub common_names: Vec<String>,
-    /// Its alternative names, each with its kind: `DNS:`, `URI:` or `email:`.
+    /// The alternative names of the certificate, each with its kind: `DNS:`, `URI:` or `email:`.
     pub names: Vec<String>,
     /// SHA-256 of the certificate, in lower-case hex.
     pub fingerprint: String,
 }
 
 impl ClientCertIdentity {
-    /// The name of the client. `None` if the certificate has no name of this kind, several, or one that is not usable.
+    /// The name of the client. `None` if the certificate has no name of this kind, several, or one that is not valid.
     pub fn name(&self, kind: CertificateNameKind) -> Option<ClientName> {
         let alternative =
             |prefix: &str| only_one(self.names.iter().filter_map(|name| name.strip_prefix(prefix)));
@@ -60,14 +61,14 @@ impl ClientCertIdentity {
     }
 }
 
-/// The value of an iterator that has exactly one.
+/// Returns the value of an iterator that yields exactly one; `None` for any other number.
 fn only_one<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
     let first = all.next()?;
     all.next().is_none().then_some(first)
 }
 
 impl ConnectionInfo {
-    /// A peer without TLS; see [`Self::with_tls`].
+    /// Makes the info of a connection without TLS; [`Self::with_tls`] adds TLS.
     pub fn new(address: SocketAddr, local: SocketAddr) -> Self {
         Self { address, local, tls: None, written: OnceCell::new() }
     }
@@ -84,29 +85,29 @@ impl ConnectionInfo {
         Self { tls: Some(Box::new(handshake)), ..self }
     }
 
-    /// The identity in the client's certificate, if it has shown one.
+    /// The identity in the client's certificate, if the client has shown one.
     pub fn certificate(&self) -> Option<&ClientCertIdentity> {
         self.tls.as_ref()?.client.as_ref()
     }
 
-    /// The client's name in its certificate, where the listener says which name counts.
+    /// The client's name in its certificate, if the policy sets the kind of name that counts.
     pub fn client_name(&self) -> Option<&ClientName> {
         self.tls.as_ref()?.client_name.as_ref()
     }
 
-    /// The IP address; an IPv4 address that is written as IPv6 is given as IPv4.
+    /// The remote IP address. An IPv4-mapped IPv6 address is returned as IPv4.
     pub fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()
     }
 
-    /// The IP address as the value of a field.
+    /// The remote IP address as the value of a header field.
     pub fn ip_header(&self) -> &HeaderValue {
         self.written.get_or_init(|| {
             HeaderValue::try_from(self.ip().to_string()).expect("an address is visible ASCII")
         })
     }
 
-    /// `https` with TLS, else `http`.
+    /// The scheme: `https` with TLS, otherwise `http`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
@@ -126,7 +127,7 @@ mod tests {
         }
     }
 
-    /// A client has the one name of the kind that counts, whatever other names its certificate has.
+    /// A client's name is the single name of the kind that counts, whatever other names its certificate has.
     #[test]
     fn client_has_only_name_of_kind() {
         let all =
@@ -139,7 +140,7 @@ mod tests {
             assert_eq!(all.name(kind).as_ref().map(ClientName::as_str), Some(name), "{kind:?}");
             assert_eq!(identity(&[], &[]).name(kind), None, "{kind:?}");
         }
-        // A name of one kind in the form of another kind.
+        // A DNS name in the form of a URI is not a name of the kind URI.
         assert_eq!(identity(&["URI:a"], &["DNS:URI:a"]).name(CertificateNameKind::Uri), None);
     }
 

@@ -1,5 +1,5 @@
-//! The present state of a client's connection. The code that moves its bytes and the code that answers its requests
-//! share this state, because the HTTP library between them passes none of it on.
+//! The present state of a client's connection. The code that reads and writes its bytes and the code that answers its
+//! requests share this state, because the HTTP library between them does not pass it on.
 
 mod h2_frames;
 pub mod informational;
@@ -26,27 +26,27 @@ use crate::{connection_state::informational::InformationalQueue, upgrade::Upgrad
 pub struct ServerConnectionState {
     reading: Cell<ConnectionReadPhase>,
     writing: Cell<NextWriteKind>,
-    /// Whether it can have several requests at once, as HTTP/2 has.
+    /// True if the connection can have several requests at once, as HTTP/2 has.
     multiplexed: bool,
-    /// With several requests at once: the exchanges that may still be under way.
+    /// On a multiplexed connection: the exchanges that may not be over yet.
     exchanges: RefCell<Vec<Weak<ServerExchange>>>,
-    /// The connection is to be closed with a reset.
+    /// True if the connection has to be closed with a reset.
     reset: Cell<bool>,
-    /// Whether the rest of a request's body is not read for now.
+    /// True while the rest of a request's body is not read.
     held_back: Cell<bool>,
-    /// Woken when the present request is over, to begin the wait for the next one.
+    /// Woken when the present request is over, to start the time limit for the next one.
     waits: RefCell<Option<Waker>>,
-    /// Whether the HTTP library was given a part of a response since it last wrote all that it had.
+    /// True if the HTTP library was given a part of a response that it may not have written yet.
     unwritten: Cell<bool>,
     /// For HTTP/2: the bytes of bodies that the library holds because the client's window is full.
     pub(crate) unsent: UnsentBytes,
     /// Woken when the library has written all that it had.
     written: RefCell<Vec<Waker>>,
-    /// Informational responses, on connections with one request at a time.
+    /// The informational responses; `None` on a multiplexed connection.
     pub(crate) informational: Option<Arc<InformationalQueue>>,
-    /// Whether the stream was handed over after a switch of protocols, or is about to be.
+    /// True if the stream was handed over after a switch of protocols, or is about to be.
     upgrading: Cell<bool>,
-    /// When the connection began. `over`: when its last exchange ended.
+    /// The moment when the connection began. `over` is the moment when its last exchange ended.
     began: Instant,
     over: Cell<Option<Instant>>,
     /// Receives the stream of the connection, once the response that switches protocols is sent.
@@ -57,16 +57,17 @@ pub struct ServerConnectionState {
 #[derive(Debug)]
 pub struct ServerExchange {
     course: Rc<ServerConnectionState>,
-    /// The client let the rest of its body wait for too long.
+    /// True if the client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
     body_state: Cell<RequestBodyState>,
-    /// Whether the HTTP library was given a chunk of the response and has not polled for the next one.
+    /// True if the HTTP library was given a chunk of the response and has not polled for the next one.
     given: Cell<bool>,
-    /// The number of snapshots in a row that have found it so.
+    /// The number of snapshots in a row that have found `given` to be true.
     seen: Cell<u32>,
 }
 
-/// Held by the response; dropped when the HTTP library was given all of it.
+/// Tracks how the HTTP library takes a response. It is held by the body of the response, and dropped when the library
+/// was given all of it.
 #[derive(Debug)]
 pub struct ResponseTracker(Rc<ServerExchange>);
 
@@ -101,7 +102,7 @@ impl ServerConnectionState {
         })
     }
 
-    /// The head of a request is complete.
+    /// Begins the exchange of a request whose head is complete.
     pub fn begin_exchange(self: &Rc<Self>) -> (Rc<ServerExchange>, ResponseTracker) {
         self.reading.set(ConnectionReadPhase::Busy);
         self.writing.set(NextWriteKind::Answers);
@@ -122,7 +123,7 @@ impl ServerConnectionState {
         (exchange.clone(), ResponseTracker(exchange))
     }
 
-    /// The socket has accepted this many bytes of these slices.
+    /// Records a write: the socket has accepted this many bytes of these slices.
     pub(crate) fn record_write(&self, polled: &Poll<io::Result<usize>>, slices: &[IoSlice<'_>]) {
         if let (true, Poll::Ready(Ok(count))) = (self.multiplexed, polled) {
             self.unsent.record_write(slices, *count);
@@ -137,7 +138,8 @@ impl ServerConnectionState {
         self.writing.get()
     }
 
-    /// There is nothing to read, and the client does not have to send anything.
+    /// Sets the task to wake when the present request is over. Called when there is nothing to read and no time limit
+    /// is running.
     pub(crate) fn set_idle_waker(&self, waker: &Waker) {
         let mut waits = self.waits.borrow_mut();
         if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -145,25 +147,25 @@ impl ServerConnectionState {
         }
     }
 
-    /// The HTTP library has written all that it had.
+    /// Records that the HTTP library has written all that it was given.
     pub(crate) fn mark_all_written(&self) {
         self.unwritten.set(false);
         self.written.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the connection is not read, so that its end would go unseen.
+    /// True while the connection is not read, so that its end is not noticed by a read.
     pub(crate) fn is_read_paused(&self) -> bool {
         self.held_back.get()
     }
 
-    /// Bytes came.
+    /// Records that bytes were received: on an idle connection a head begins.
     pub(crate) fn mark_head_started(&self) {
         if let ConnectionReadPhase::Idle(_) = self.reading.get() {
             self.reading.set(ConnectionReadPhase::Head(Instant::now()));
         }
     }
 
-    /// Since when the connection is idle.
+    /// The moment since which the connection is idle: `known`, or now.
     pub(crate) fn get_or_start_idle(&self, known: Option<Instant>) -> Instant {
         known.unwrap_or_else(|| {
             let now = Instant::now();
@@ -172,7 +174,7 @@ impl ServerConnectionState {
         })
     }
 
-    /// `left` bytes of complete responses are still to be written.
+    /// Records that `left` bytes of complete responses are still to be written.
     pub(crate) fn set_owed(&self, left: usize) {
         self.writing.set(NextWriteKind::Owed(left));
     }
@@ -185,7 +187,7 @@ impl ServerConnectionState {
         self.reset.get()
     }
 
-    /// Whether the stream goes on after this response, with another protocol.
+    /// True if the stream goes on with another protocol after this response.
     pub(crate) fn is_upgrading(&self) -> bool {
         self.upgrade_sender.borrow().is_some()
     }
@@ -194,7 +196,8 @@ impl ServerConnectionState {
         self.upgrade_sender.take()
     }
 
-    /// Since when the connection is quiet: every request is answered in full, and every response is written.
+    /// The moment since which the connection is quiet: every request was answered in full, and every response was
+    /// written. `None` while it is not quiet.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
         if self.unwritten.get() || self.unsent.has_unsent_bytes() {
             return None;
@@ -210,8 +213,8 @@ impl ServerConnectionState {
         }
         match (self.reading.get(), self.writing.get()) {
             _ if self.upgrading.get() => None,
-            // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it
-            // cannot keep its connection slot.
+            // A client that has begun a head gets a moment to finish it. After that moment the connection counts as
+            // quiet, so a client that sends its head byte by byte cannot keep its slot.
             (ConnectionReadPhase::Head(since), NextWriteKind::Owed(0)) => {
                 (since.elapsed() >= HEAD_COMES).then_some(since)
             }
@@ -231,7 +234,7 @@ impl ServerConnectionState {
         }
     }
 
-    /// The state of an HTTP/2 connection; called at each periodic check.
+    /// Returns the state of an HTTP/2 connection. The periodic check calls this, and it counts the calls.
     pub(crate) fn snapshot(&self) -> H2Snapshot {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
@@ -248,10 +251,10 @@ impl ServerConnectionState {
 /// For this long after its last exchange an HTTP/2 connection does not count as quiet.
 const ANSWER_LEAVES: Duration = Duration::from_secs(2);
 /// For this long after the beginning of a head an HTTP/1.1 connection does not count as quiet. The time limit of a
-/// head is much longer; with that, one client with endless heads could keep all other clients out.
+/// head is much longer: if that were used here, one client with endless heads could keep all other clients out.
 const HEAD_COMES: Duration = Duration::from_secs(2);
 
-/// Ended exchanges are removed from the list when it has this many.
+/// At this length ended exchanges are removed from the list.
 const FORGET_AT: usize = 256;
 
 impl ServerExchange {
@@ -264,25 +267,26 @@ impl ServerExchange {
         self.course.held_back.set(!self.course.multiplexed && coming == RequestBodyState::HeldBack);
     }
 
-    /// The informational responses of the connection; `None` if it has several requests at once.
+    /// The informational responses of the connection; `None` on a multiplexed one.
     pub fn informational(&self) -> Option<&Arc<InformationalQueue>> {
         self.course.informational.as_ref()
     }
 
-    /// Whether the connection can have several exchanges at once, as HTTP/2 has.
+    /// True if the connection can have several exchanges at once, as HTTP/2 has.
     pub(crate) fn is_multiplexed(&self) -> bool {
         self.course.multiplexed
     }
 }
 
 impl ResponseTracker {
-    /// The HTTP library has polled for a chunk. `given`: it got one; otherwise it has to wait.
+    /// Records that the HTTP library has polled for a chunk. `given` is true if it got one; otherwise it has to wait.
     pub(crate) fn record_poll(&self, given: bool) {
         self.0.given.set(given);
         self.0.seen.set(0);
     }
 
-    /// A part of the response, first its head, goes to the HTTP library, with this many bytes of its body.
+    /// Records that a part of the response was given to the HTTP library, with this many bytes of its body. The first
+    /// part is the head.
     pub(crate) fn add_unsent(&self, bytes: usize) {
         self.0.course.unwritten.set(true);
         if self.is_multiplexed() {
@@ -294,7 +298,7 @@ impl ResponseTracker {
         self.0.is_multiplexed()
     }
 
-    /// Whether the given part of the response is written. If not, the waker is woken when it is.
+    /// True if every given part of the response is written. Otherwise the waker is woken when it is.
     pub(crate) fn check_flushed(&self, waker: &Waker) -> bool {
         let state = &self.0.course;
         if state.unwritten.get() {
@@ -303,7 +307,7 @@ impl ResponseTracker {
         !state.unwritten.get()
     }
 
-    /// This response switches protocols: after it the stream goes to `upgrade_sender`.
+    /// Records that this response switches protocols: after it the stream is sent to `upgrade_sender`.
     pub fn upgrade(&self, upgrade_sender: UpgradeSender) {
         self.0.course.upgrading.set(true);
         self.0.course.upgrade_sender.replace(Some(upgrade_sender));
@@ -321,14 +325,15 @@ impl Drop for ResponseTracker {
 }
 
 impl Drop for ServerExchange {
-    /// Called when both the response and the request's body are over.
+    /// Runs when both the response and the request's body are over.
     fn drop(&mut self) {
         if self.course.multiplexed {
             self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);
             self.course.reading.set(ConnectionReadPhase::Idle(None));
-            // The last chunk is written already, so no further write would begin the wait for the next request.
+            // The last chunk is written already, so no further write would start the time limit for the next request.
+            // The wake does.
             if let (NextWriteKind::Owed(_), Some(waker)) =
                 (self.course.writing.get(), self.course.waits.take())
             {
@@ -338,18 +343,18 @@ impl Drop for ServerExchange {
     }
 }
 
-/// What comes next from the client.
+/// The bytes that are expected next from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionReadPhase {
-    /// A new request, or nothing. The time is set once the wait has begun.
+    /// A new request, or the end. The moment is set once the time limit has started.
     Idle(Option<Instant>),
-    /// The rest of a head that began at this time.
+    /// The rest of a head that began at this moment.
     Head(Instant),
-    /// A body, or nothing while its response is not complete; on HTTP/2 anything.
+    /// A body, or nothing while its response is not complete; on HTTP/2 any frames.
     Busy,
 }
 
-/// What the HTTP library writes next.
+/// The bytes that the HTTP library writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextWriteKind {
     /// Responses of this proxy; on HTTP/2 frames.
@@ -357,26 +362,26 @@ pub(crate) enum NextWriteKind {
     /// The library was given the last chunk of a response and has not written since, so its next write belongs to
     /// that response.
     LastChunk,
-    /// This many bytes of complete responses. Further bytes are the library's own.
+    /// This many bytes of complete responses. Further bytes are messages of the library itself.
     Owed(usize),
 }
 
 /// The progress of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestBodyState {
-    /// No part of it was read.
+    /// No part of the body was read.
     Untouched,
-    /// A part was read and put back; the rest is not read for now.
+    /// A part of the body was read and put back; the rest is not read for now.
     HeldBack,
-    /// The client is waited for.
+    /// The body waits for bytes of the client.
     Awaited,
-    /// A chunk was passed on at this time.
+    /// A chunk was passed on at this moment.
     Receiving(Instant),
-    /// All of it was passed on.
+    /// All of the body was passed on.
     Complete,
-    /// It broke off.
+    /// The body broke off.
     Broken,
-    /// It did not arrive in its time.
+    /// The body did not arrive before its deadline.
     Overdue,
 }
 
@@ -384,8 +389,8 @@ pub enum RequestBodyState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct H2Snapshot {
     pub(crate) exchanges: usize,
-    /// Whether a part of the given responses is not written yet.
+    /// True if a part of the given responses is not written yet.
     pub(crate) unsent: bool,
-    /// The most snapshots in a row that have found the client taking nothing of one response.
+    /// The most snapshots in a row in which the client has taken nothing of the same response.
     pub(crate) not_taken: u32,
 }

@@ -5,8 +5,8 @@ use hyper::{
     header::{Entry, HeaderName, HeaderValue},
 };
 
-/// The entries of a list that may stand in several fields, in order. A field need not be text: one byte that is not
-/// ASCII must not hide the other entries.
+/// Returns the entries of a list that may stand in several fields, in order. The entries are bytes: one byte that
+/// is not ASCII must not hide the other entries.
 pub fn list_entries<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -16,9 +16,9 @@ pub fn list_entries<'a>(
     entries.filter(|entry| !entry.is_empty())
 }
 
-/// Appends an entry to a list, and makes one field of all.
+/// Appends an entry to a list, and joins all fields of the list into one.
 pub fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
-    // One lookup of the field, whether it is there or not.
+    // `entry` looks up the field only once, whether it is there or not.
     let mut line = match headers.entry(name) {
         Entry::Vacant(vacant) => {
             vacant.insert(entry.clone());

@@ -1,4 +1,4 @@
-//! The targets of connections, and sockets behind small traits, so that a simulation can bring its own network.
+//! The targets of connections, and sockets behind small traits, so that a simulation can use a network of its own.
 
 pub mod listen_addr;
 pub mod socket_path_lock;
@@ -18,11 +18,11 @@ pub trait Network: Clone + 'static {
     type Stream: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static;
     type Listener: Accept<Stream = Self::Stream>;
 
-    /// The addresses of `host:port`. The name may come from another gateway, so it never yields a socket path of this
-    /// machine. It has no time limit of its own.
+    /// Returns the addresses of `host:port`. The name may come from another gateway, so it never yields a socket path
+    /// of this machine. The lookup has no time limit of its own.
     fn resolve(&self, authority: &str) -> impl Future<Output = io::Result<Vec<ConnectTarget>>>;
 
-    /// Connects. No time limit of its own.
+    /// Connects to `remote`, without a time limit of its own.
     fn dial(&self, remote: &ConnectTarget) -> impl Future<Output = io::Result<Self::Stream>>;
 
     /// Listens at an address. All workers listen at the same address, and each gets a share of the connections.
@@ -33,50 +33,50 @@ pub trait Network: Clone + 'static {
 pub trait Accept: 'static {
     type Stream;
 
-    /// The next connection, and its two ends.
+    /// Returns the next connection, and its two addresses.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ConnectionInfo)>>;
 
-    /// The address at which it listens, for further listeners.
+    /// The address of this listener, at which further listeners can be opened.
     fn listen_addr(&self) -> io::Result<ListenAddr>;
 
     /// Accepts no new connections from now on. Queued ones are still accepted.
     fn stop_accepting(&self);
 }
 
-/// How a connection ends: with a reset, or in order.
+/// Decides how a connection is closed: with a reset, or in order.
 pub trait ResetOnClose {
-    /// From now on closing discards unsent bytes and resets the connection, if the socket can do that. The kernel does
-    /// so as well when the process ends or is killed.
+    /// From this call on, closing discards unsent bytes and resets the connection, if the socket can do that. The
+    /// kernel does the same when the process ends or is killed.
     fn reset_on_close(&self);
 
-    /// Takes [`Self::reset_on_close`] back: from now on closing sends the bytes that are left, and then the end.
+    /// Takes [`Self::reset_on_close`] back: from this call on, closing sends the unsent bytes and then the end.
     fn flush_on_close(&self);
 
-    /// The longest time for which the kernel tries to deliver a byte that the peer does not acknowledge. Then it
-    /// gives the connection up, even if this process stands still. `None`: the kernel's default.
+    /// Sets the longest time for which the kernel tries to deliver a byte that the peer does not acknowledge. After it
+    /// the kernel closes the connection, even if this process is frozen. `None` is the kernel's default.
     fn give_up_after(&self, _unacknowledged: Option<Duration>) {}
 
-    /// Whether both sides have closed, and the peer's kernel has acknowledged every byte of this side. False also if
-    /// that is not known.
+    /// True if both sides have closed, and the peer's kernel has acknowledged every byte of this side. False if this
+    /// is not known.
     fn is_fully_closed(&self) -> bool {
         true
     }
 
-    /// Whether the peer has closed its side, even if its last bytes were not read. If the receive buffer is full, the
+    /// True if the peer has closed its side, even if its last bytes were not read. If the receive buffer is full, the
     /// close is not seen, because it comes after those bytes.
     fn has_hung_up(&self) -> bool {
         false
     }
 }
 
-/// A pipe in memory, for tests and simulations: its end is not observed.
+/// A pipe in memory, for tests and simulations, where it does not matter how a connection is closed.
 impl ResetOnClose for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
 
     fn flush_on_close(&self) {}
 }
 
-/// An address, or the path of a socket on this machine.
+/// An address, or the path of a unix socket on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConnectTarget {
     Tcp(SocketAddr),

@@ -1,5 +1,5 @@
-//! A connection that has switched from HTTP to another protocol: its stream is handed over, and a handler runs over
-//! it.
+//! A connection that has switched from HTTP to another protocol. Its stream is handed over, and a handler runs over
+//! the stream.
 
 use std::{convert::Infallible, fmt, pin::Pin, time::Duration};
 
@@ -17,9 +17,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> IoStream for S {}
 /// The stream of one end after the switch.
 pub struct UpgradedIo {
     pub stream: Box<dyn IoStream>,
-    /// Bytes that came directly after the switch.
+    /// Bytes that were already read after the switch; they precede those of the stream.
     pub first: Bytes,
-    /// Dropped with the stream, so that its listener can stop counting it.
+    /// Dropped with the stream, so that its listener can free the connection's slot.
     pub held: Option<oneshot::Sender<Infallible>>,
 }
 
@@ -29,23 +29,23 @@ impl fmt::Debug for UpgradedIo {
     }
 }
 
-/// The receiver of such a stream.
+/// Sends the stream of a connection after a switch of protocols.
 pub type UpgradeSender = oneshot::Sender<UpgradedIo>;
 
-/// The traffic after a switch of protocols.
+/// Handles the stream of a connection after a switch of protocols.
 pub trait UpgradeHandler: 'static {
-    /// Runs until the end, and for `longest` at most.
+    /// Runs until the stream ends, for at most `longest`.
     fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = TunnelEnd>>>;
 }
 
-/// How an upgraded connection ended.
+/// The way in which an upgraded connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelEnd {
-    /// The upstream has closed its side, so it is done.
+    /// The upstream has closed its side, so its work is done.
     Closed,
     /// The upstream's connection broke in the middle.
     Broken,
-    /// This side has cut it. The upstream may still work on the bytes that it was sent.
+    /// This process has closed it. The upstream may still work on the bytes that it was sent.
     Cut(&'static str),
 }
 

@@ -1,5 +1,5 @@
-//! The header field between gateways: a challenge checks that the other side has the peer secret, and a forwarded
-//! request carries that secret.
+//! The header field between gateways: by a challenge a gateway checks that the other side has the peer secret, and a
+//! forwarded request carries that secret.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,9 +21,9 @@ use tokio::time::Instant;
 pub struct PeerForwardHeader {
     /// The name of the forwarding gateway.
     pub from: Arc<str>,
-    /// The key that it has derived from the request.
+    /// The key that the forwarding gateway has derived from the request.
     pub key: String,
-    /// Until when it would wait, counted from the arrival of the head.
+    /// The moment until which the forwarding gateway waits, counted from the arrival of the head.
     pub until: Instant,
     /// The digest of the identity in the client's certificate.
     pub certificate: Option<Arc<str>>,
@@ -31,7 +31,7 @@ pub struct PeerForwardHeader {
     pub client_name: Option<ClientName>,
 }
 
-/// The challenge executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
+/// Builds a challenge. It executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
 pub(crate) fn challenge_request(address: &str, nonce: &ChallengeNonce) -> Option<Request<Body>> {
     let mut http = Request::new(Body::empty());
     *http.method_mut() = Method::OPTIONS;
@@ -61,7 +61,7 @@ pub fn is_proven(headers: &HeaderMap, secret: &PeerSecret, nonce: &ChallengeNonc
     proof.is_some_and(|proof| secret.respond(nonce).matches(proof))
 }
 
-/// The value of the field, if it is there exactly once.
+/// The value of the field, if the field is there exactly once.
 fn single_value(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(FENCING_FORWARDED).iter();
     lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
@@ -70,9 +70,9 @@ fn single_value(headers: &HeaderMap) -> Option<&str> {
 /// The longest wait that is accepted.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>][; client=<kind>:<hex>]; from=<gateway>`. A key has no space in it, so
-/// `; ` separates. The name of a client may have any printable character, so its bytes are written as digits; its kind is the
-/// word of a policy.
+/// Reads the field of a forwarded request, if it has the peer secret `ours`: `pass=<hex>; key=<key>; wait=<ms>[;
+/// certificate=<hex>][; client=<kind>:<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates. The name of
+/// a client may have any printable character, so its bytes are hex digits; its kind is a word of the policy.
 pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHeader> {
     let line = single_value(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
@@ -96,7 +96,7 @@ pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHea
     })
 }
 
-/// The value of a part that may be absent, and the rest after it. `None` if nothing follows the part.
+/// Returns the value of an optional part, and the rest of the line after it. `None` if nothing follows the part.
 fn optional_part<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, &'l str)> {
     match line.strip_prefix(name) {
         Some(rest) => rest.split_once("; ").map(|(value, rest)| (Some(value), rest)),
@@ -104,14 +104,14 @@ fn optional_part<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, &'l 
     }
 }
 
-/// A name with its kind.
+/// Parses a name with its kind.
 fn parse_client_name(written: &str) -> Option<ClientName> {
     let (kind, digits) = written.split_once(':')?;
     let name = String::from_utf8(parse_digits(digits)?).ok()?;
     ClientName::new(CertificateNameKind::from_word(kind)?, &name)
 }
 
-/// Pairs of lower-case hexadecimal digits, at least one.
+/// Parses pairs of lower-case hexadecimal digits, at least one.
 fn parse_digits(digits: &str) -> Option<Vec<u8>> {
     let value = |digit: u8| char::from(digit).to_digit(16).filter(|_| !digit.is_ascii_uppercase());
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
@@ -119,16 +119,16 @@ fn parse_digits(digits: &str) -> Option<Vec<u8>> {
     if pairs.is_empty() || !rest.is_empty() { None } else { pairs.iter().map(byte).collect() }
 }
 
-/// What a gateway has verified of the client of a request that it forwards.
+/// The identity of a client, as the gateway that forwards its request has verified it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerForwardedIdentity<'c> {
-    /// As [`PeerForwardHeader::certificate`].
+    /// The digest of the certificate's identity, as in [`PeerForwardHeader::certificate`].
     pub certificate: Option<&'c str>,
-    /// As [`PeerForwardHeader::client_name`].
+    /// The name in the certificate, as in [`PeerForwardHeader::client_name`].
     pub name: Option<&'c ClientName>,
 }
 
-/// Writes what [`verify`] reads.
+/// Writes the field that [`verify`] reads.
 pub fn encode(
     secret: &PeerSecret,
     key: &str,

@@ -1,14 +1,14 @@
-//! How the gateways of one installation reach each other. The gateway that holds a key also serves requests of other
-//! gateways for it, so that the key need not be handed over each time.
+//! The protocol between the gateways of one installation. The gateway that holds a key also serves requests of other
+//! gateways for that key, so that the key need not be handed over each time.
 //!
 //! - [`header`]: the field between gateways, with the challenge and the peer secret; [`outcome`]: reads an answer
 //! - [`pool`]: the connections of one worker; [`local`]: this process as other gateways see it
 //! - [`plan_compat`]: which routes and leases each session may serve beside the plans of other gateways
 //!
-//! Which requests are forwarded is decided by the step `fence` in `fencegate-proxy`; how the holder is found, by
-//! `fencegate-lock`.
+//! The step `fence` in `fencegate-proxy` decides which requests are forwarded; `fencegate-lock` finds the holder of
+//! a key.
 
-// `println!` panics when the reader is gone.
+// `println!` panics when the reader of the output has closed it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod header;

@@ -21,7 +21,8 @@ use fencegate_http::listen::{
 use fencegate_http_client::upstream::tls::{TlsReloadResult, UpstreamTlsConnector};
 use fencegate_zookeeper::{peer_endpoint::PeerEndpoint, peer_secret::PeerSecret};
 
-/// Shared by all workers, and the same as long as the process lives.
+/// The address and credentials of this process for other gateways. All workers share it, and it never
+/// changes.
 #[derive(Clone)]
 pub struct LocalPeerIdentity {
     /// The gateway's name.
@@ -30,13 +31,13 @@ pub struct LocalPeerIdentity {
     pub address: SocketAddr,
     /// The address that is advertised, and the peer secret.
     pub reach: PeerEndpoint,
-    /// The certificates for accepted connections. `None`: plain text.
+    /// The certificates for accepted connections. `None` for plain text.
     pub certificates: Option<Arc<ListenerCertificates>>,
-    /// The same for connections that this process opens.
+    /// The TLS settings for connections that this process opens. `None` for plain text.
     pub secured: Option<Arc<UpstreamTlsConnector>>,
 }
 
-/// Why TLS between gateways is not possible.
+/// The reason for which TLS between gateways is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerTlsError {
     #[error(transparent)]
@@ -51,7 +52,7 @@ impl LocalPeerIdentity {
     /// `bound` is the address of the listener.
     ///
     /// # Errors
-    /// The files for TLS cannot be used.
+    /// Returns an error if the files for TLS cannot be used.
     pub fn new(
         peer: &plan::PeerListenerSettings,
         name: Arc<str>,
@@ -69,7 +70,7 @@ impl LocalPeerIdentity {
         Ok(Self { name, address: bound, reach, certificates, secured })
     }
 
-    /// The listener for gateways. It has the limits of the public listener.
+    /// The settings of the listener for gateways. It has the limits of the public listener.
     pub fn listener(&self, public: &ListenerSettings) -> ListenerSettings {
         ListenerSettings {
             name: NAME.into(),
@@ -77,7 +78,8 @@ impl LocalPeerIdentity {
             protocols: ListenerProtocols::Http1,
             tls: None,
             proxy_protocol: ProxyProtocol::Off,
-            // Another gateway speaks for many clients, so it has no limit of one client.
+            // Another gateway forwards requests of many clients, so the limit of a single client does not
+            // apply to it.
             limits: ListenerLimits { connections_per_client: None, ..public.limits.clone() },
             ..public.clone()
         }
@@ -87,7 +89,8 @@ impl LocalPeerIdentity {
 /// The name of the listener.
 pub const NAME: &str = "peer";
 
-/// A listener on port 0 is advertised with the port that it was given.
+/// The address that is advertised. If the listener has port 0, it contains the port that the system has
+/// chosen.
 fn advertised_address(peer: &plan::PeerListenerSettings, bound: SocketAddr) -> String {
     match peer.advertise.rsplit_once(':') {
         Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
@@ -109,7 +112,7 @@ fn peer_client_tls(tls: &PeerTls) -> plan::ClientTls {
     plan::ClientTls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
 }
 
-/// Follows changes of the certificate files, as long as the result is used.
+/// Opens the certificate files, and follows their changes as long as the result is used.
 fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTlsConnector>, PeerTlsError> {
     let secured = Arc::new(UpstreamTlsConnector::open(tls)?);
     let watched = Arc::downgrade(&secured);
@@ -132,14 +135,14 @@ fn run_reload_loop(secured: &Weak<UpstreamTlsConnector>) {
     }
 }
 
-/// How often the files are checked.
+/// The interval in which the files are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Where the file leaves the port to the system, the port that was bound is advertised.
+    /// If the policy leaves the port to the system, the port that was bound is advertised.
     #[test]
     fn bound_port_replaces_port_zero() {
         let bound = "127.0.0.1:4711".parse().expect("an address");

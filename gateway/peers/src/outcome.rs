@@ -9,7 +9,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderName, TRAILER},
 };
 
-/// The outcome of the request, and the reason of a refusal.
+/// The outcome of a forwarded request, and the reason if it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerReportedOutcome {
     pub outcome: DispatchOutcome,
@@ -18,7 +18,8 @@ pub struct PeerReportedOutcome {
 }
 
 impl PeerReportedOutcome {
-    /// `None` for an answer that no gateway gives. Then the state of the request is unknown.
+    /// Reads the report in an answer. `None` if no gateway gives such an answer; then the outcome of the request is
+    /// unknown.
     pub fn parse(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
         let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
@@ -29,14 +30,14 @@ impl PeerReportedOutcome {
         Some(Self { outcome, reason, token: token.and_then(|token| FencingToken::parse(token).ok()) })
     }
 
-    /// Nothing was dispatched, and another gateway may succeed: this one does not hold the key, is in trouble, does
-    /// not reach its upstream, or rejects a request that our own plan has accepted.
+    /// True if the peer has dispatched nothing and another gateway may succeed: the peer does not hold the key, has
+    /// failed, cannot reach its upstream, or rejects a request that the plan of this gateway has accepted.
     pub fn is_peer_failure(&self) -> bool {
         self.outcome == DispatchOutcome::NotDispatched && !self.reason.is_some_and(is_gateway_independent)
     }
 
-    /// The peer does not reach its upstream. This gateway may or may not reach it: where no time is left to find out,
-    /// the answer is passed on.
+    /// True if the peer cannot reach its upstream. This gateway may be able to reach it; if no time is left to try,
+    /// the peer's answer is passed on.
     pub fn is_upstream_failure(&self) -> bool {
         matches!(
             self.reason,
@@ -45,9 +46,9 @@ impl PeerReportedOutcome {
     }
 }
 
-/// Over HTTP/1.1 only announced trailers are sent, and an upstream that speaks HTTP/2 announces none. A body that is
-/// here in full has its own trailers announced; of a body that is still coming only those of gRPC are certain
-/// beforehand.
+/// Announces the trailers of a reply that does not announce them itself. Over HTTP/1.1 only announced trailers are
+/// sent, and an upstream that speaks HTTP/2 announces none. The trailers of a body in memory are known; of a body
+/// that is still being received only those of gRPC are certain in advance.
 pub fn announce_trailers(reply: &mut Reply) {
     if reply.headers().contains_key(TRAILER) {
         return;
@@ -67,7 +68,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// True for a reason about the key or its client, which would be the same at every gateway.
+/// True for a reason that concerns the key or its client, and that every gateway would give.
 fn is_gateway_independent(reason: RefusalReason) -> bool {
     reason.is_guard_reason()
         || matches!(reason, RefusalReason::DeadlockAvoided | RefusalReason::StaleToken)
@@ -98,7 +99,7 @@ mod tests {
         PeerReportedOutcome::parse(&headers)
     }
 
-    /// Only `not-dispatched` for a reason of the peer itself sends a request back to the queue.
+    /// Only `not-dispatched` with a reason that concerns the peer itself sends a request back to the queue.
     #[test]
     fn only_undispatched_peer_failure_requeues() {
         for (line, back) in [
@@ -130,7 +131,8 @@ mod tests {
         }
     }
 
-    /// Trailers of a complete answer, and those of gRPC, are announced where the answer did not do so.
+    /// The trailers of a complete answer, and those of gRPC, are announced if the answer does not announce them
+    /// itself.
     #[test]
     fn unannounced_trailers_are_announced() {
         let announced = |reply: &Reply| {
@@ -160,7 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// A request that was dispatched must not be sent again: it could happen twice.
+        /// Only an outcome `not-dispatched` sends a request back to the queue: one that was dispatched could be
+        /// executed twice.
         #[test]
         fn only_not_dispatched_requeues(
             line in "[ -~]{0,30}|(not-dispatched|done|unknown|replayed|Not-dispatched|not-dispatched2)?(; ?(reason=[a-z-]{0,12}|waited=[0-9]{0,4}|not-dispatched)){0,3}",

@@ -1,9 +1,9 @@
 //! Decides which routes each session may serve, and which keys it may lease: those that no older gateway locks in
 //! another way.
 //!
-//! The sessions publish the fenced routes of the plan and its lease patterns, and read what the other sessions have
-//! published; here both are compared. Of two sessions with an incompatible route the younger one refuses it, until
-//! the other one has gone or is compatible.
+//! Each session publishes the fenced routes of its plan and its lease patterns, and reads what the other sessions
+//! have published; this module compares both. Of two sessions with an incompatible route the younger one refuses the
+//! route, until the other session has ended or is compatible.
 
 mod active_leases;
 mod fleet_report;
@@ -38,10 +38,11 @@ use tokio::sync::watch;
 use self::active_leases::PlanSwitchLeaseCheck;
 pub use self::fleet_report::{FleetPlanComparison, FleetRouteComparison, compare};
 
-/// The facts about other gateways that the sessions of a gateway have collected.
+/// The published plans of other gateways, as the sessions of this gateway have read them, and the verdicts about its
+/// routes.
 pub struct PlanCompatRegistry {
     state: RwLock<PlanCompatState>,
-    /// Grows before each possible change of the state.
+    /// Incremented before each possible change of the state.
     version: AtomicU64,
     /// Signals each change.
     changed: watch::Sender<()>,
@@ -54,29 +55,29 @@ struct PlanCompatState {
     leases: PlanSwitchLeaseCheck,
     route_indices: HashMap<PublishedFencedRoute, PublishedRouteIndex>,
     sessions: HashMap<i64, SessionCompatibility>,
-    /// By the fingerprint of the published plan.
+    /// The plans that were read, by fingerprint.
     plans: HashMap<String, ParsedPublishedPlan>,
-    /// By two fingerprints: the routes of the first plan that the second plan locks in another way.
+    /// By the fingerprints of two plans: the routes of the first plan that the second plan locks in another way.
     compared: HashMap<(String, String), Arc<[usize]>>,
     /// The refused routes in the last report, with the gateways that cause the refusal.
     logged: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// The index of a published route. Equal routes have equal indices, also in two plans.
+/// The index of a published route. Equal routes have equal indices, also if they are in two plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PublishedRouteIndex(usize);
 
-/// A published plan that could be read.
+/// A published plan that this build can read.
 #[derive(Clone)]
 struct ParsedPublishedPlan {
     plan: Arc<PublishedLockRules>,
-    /// Its routes, and the entries for its lease patterns.
+    /// The routes of the plan, and then the entries for its lease patterns.
     entries: Arc<[PublishedFencedRoute]>,
     /// The indices of the entries, in the same order.
     indices: Arc<[PublishedRouteIndex]>,
 }
 
-/// The verdict about one session.
+/// The verdicts about the routes of one session.
 struct SessionCompatibility {
     /// The routes that the session has published and will keep published.
     published: Arc<HashSet<PublishedRouteIndex>>,
@@ -84,7 +85,7 @@ struct SessionCompatibility {
     conflicts: HashMap<PublishedRouteIndex, BTreeSet<String>>,
 }
 
-/// The verdicts about the routes of one plan.
+/// The verdicts about the routes of one plan, cached for one worker.
 #[derive(Clone)]
 pub struct RouteCompatCache {
     compat: Arc<PlanCompatRegistry>,
@@ -101,17 +102,17 @@ struct CachedCompatibleSessions {
     sessions: SmallVec<[i64; 4]>,
 }
 
-/// Whether requests of a route may take their locks through one session.
+/// Tells whether requests of a route may take their locks through one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteCompatibility {
     Compatible,
-    /// These older gateways lock the route in another way.
+    /// Older gateways, which are named here, lock the route in another way.
     Incompatible(String),
     /// The session has not published the route yet.
     Unknown,
 }
 
-/// Plans and comparisons that are cached, before all are dropped.
+/// The most plans, and the most comparisons, that are cached. When there are more, the cache is cleared.
 const MOST_KNOWN: usize = 64;
 
 impl PlanCompatRegistry {
@@ -125,12 +126,12 @@ impl PlanCompatRegistry {
         Arc::new(Self { state, version: AtomicU64::new(1), changed: watch::Sender::default(), metrics })
     }
 
-    /// Receives every change from now on.
+    /// Returns a receiver that is notified of every later change.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Whether this session may take locks of this route, for callers without a [`RouteCompatCache`].
+    /// Tells whether this session may take locks of this route, for callers without a [`RouteCompatCache`].
     pub fn route_compatibility(&self, session: i64, route: &PublishedFencedRoute) -> RouteCompatibility {
         let state = self.read();
         if state.mixed != MixedPlanPolicy::Refuse {
@@ -140,20 +141,21 @@ impl PlanCompatRegistry {
         state.route_compatibility(session, *index)
     }
 
-    /// The part of a plan that its sessions publish.
+    /// The part of a plan that the sessions of a gateway publish.
     pub fn publication(gateway: &GatewayPlan) -> PublishedPlanBytes {
         PublishedPlanBytes::from_bytes(
             PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
         )
     }
 
-    /// Another plan is in force.
+    /// Applies the setting `allow_mixed` of a plan that is in force now.
     pub fn apply_mixed_plan_policy(&self, gateway: &GatewayPlan) {
         self.write().mixed = gateway.mixed;
         self.changed.send_replace(());
     }
 
-    /// From now on leases are granted by `plan`, and clients hold these keys by earlier plans.
+    /// Records that leases are granted by `plan` from now on, and that clients hold the keys `held` under earlier
+    /// plans.
     pub fn set_leases(&self, plan: &PublishedLockRules, held: Vec<ResourceKey>) {
         self.write().leases = PlanSwitchLeaseCheck::new(plan, held);
     }
@@ -176,13 +178,13 @@ impl PlanCompatRegistry {
 
     fn write(&self) -> RwLockWriteGuard<'_, PlanCompatState> {
         let state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Under the lock, and before the change: a reader of the new number waits for the lock, and then reads the
-        // change.
+        // The version is incremented under the lock and before the change: a reader that sees the new version waits
+        // for the lock, and then reads the change.
         self.version.fetch_add(1, Release);
         state
     }
 
-    /// The verdicts of a session were set: log and metrics get those that are new.
+    /// Logs the refused routes if they have changed, sets their metric, and notifies the subscribers.
     fn report_verdicts(&self, mut state: RwLockWriteGuard<'_, PlanCompatState>) {
         let now = state.refused_routes();
         self.metrics.set_refused_routes(now.len());
@@ -197,7 +199,8 @@ impl PlanCompatRegistry {
 
 impl RouteCompatCache {
     pub fn route_compatibility(&self, session: i64, route: RouteId) -> RouteCompatibility {
-        // Before the state: a change in between causes another look.
+        // The version is read before the state: if the state changes between the two, the next call looks it up
+        // again.
         let version = self.compat.version.load(Acquire);
         let seen = &mut self.cached.borrow_mut()[route.0];
         if seen.version == version && seen.sessions.contains(&session) {
@@ -221,7 +224,7 @@ impl RouteCompatCache {
         state.route_compatibility(session, index)
     }
 
-    /// Receives every change from now on.
+    /// Returns a receiver that is notified of every later change.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.compat.subscribe()
     }
@@ -235,7 +238,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
         others: &[PeerPlanPublication],
     ) {
         let mut state = self.write();
-        // This build can read everything that it has written.
+        // The plan can always be read, because this build has written it.
         let Some(known) = state.parse_plan(ours) else { return };
         let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
         for other in others.iter().filter(|other| other.age != PeerPlanPrecedence::Younger) {
@@ -270,7 +273,8 @@ impl PlanConflictHandler for PlanCompatRegistry {
             let mut compared = HashSet::new();
             for other in others.iter().filter(|other| other.age == PeerPlanPrecedence::Younger) {
                 let unlike = state.differing_routes(ours, &now, other);
-                // Requests on the other routes were waited for; and a route that is refused already may stay refused.
+                // Only routes that stay and are served matter: requests of the other routes are over, and a route
+                // that is refused already may stay refused.
                 let serves =
                     |at: &&usize| stays(**at, &state.leases) && state.is_serving(session, now.indices[**at]);
                 if let Some(at) = unlike.iter().find(serves) {
@@ -282,7 +286,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
                 }
                 let theirs = other.says.publication().and_then(|theirs| state.parse_plan(theirs));
                 let theirs = theirs.map(|theirs| theirs.plan);
-                // The sessions of one gateway publish the same plan.
+                // The sessions of one gateway publish the same plan, which need not be compared twice.
                 if theirs.as_ref().is_some_and(|theirs| !compared.insert(Arc::as_ptr(theirs))) {
                     continue;
                 }
@@ -324,7 +328,7 @@ impl PlanCompatState {
         *self.route_indices.entry(route).or_insert(next)
     }
 
-    /// `None` if this build cannot read it.
+    /// Parses a published plan; `None` if this build cannot read it.
     fn parse_plan(&mut self, publication: &PublishedPlanBytes) -> Option<ParsedPublishedPlan> {
         if let Some(known) = self.plans.get(publication.fingerprint()) {
             return Some(known.clone());
@@ -340,7 +344,8 @@ impl PlanCompatState {
         Some(known)
     }
 
-    /// The indices of our entries that `other` locks in another way; all of them if that cannot be known.
+    /// The indices of the entries in `plan` that `other` locks in another way; all of them if that cannot be
+    /// determined.
     fn differing_routes(
         &mut self,
         ours: &PublishedPlanBytes,

@@ -1,4 +1,5 @@
-//! Connections of one worker to other gateways. Each carries one exchange at a time, and is then kept for a while.
+//! Connections of one worker to other gateways. Each carries one exchange at a time, and is kept for a while after
+//! it.
 
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
@@ -34,37 +35,38 @@ struct IdlePeerConnection {
     until: Instant,
 }
 
-/// Idle connections, by their address.
+/// The idle connections, by the address of the other gateway.
 #[derive(Default)]
 pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdlePeerConnection>>>);
 
-/// How long an idle connection is kept at most. The other gateway closes idle connections after its own
-/// `timeouts.idle`, 75 s by default. A request that met this end on its way would have an unknown outcome.
+/// The longest time for which an idle connection is kept. The other gateway closes idle connections after its own
+/// `timeouts.idle`, 75 s by default. If it did so just as a request is sent, the outcome of that request would be
+/// unknown.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this time without an exchange the other gateway is challenged again: it may be frozen, and a request that is
-/// written to it then has an unknown outcome.
+/// After this time without an exchange the other gateway is challenged again before a request is sent: it may be
+/// frozen, and the outcome of a request that is written to it would be unknown.
 const REVERIFY_AFTER: Duration = Duration::from_secs(1);
-/// How many connections to one gateway are kept.
+/// The most idle connections that are kept to one gateway.
 const MAX_IDLE_PER_PEER: usize = 64;
-/// To how many gateways connections are kept.
+/// The most gateways to which idle connections are kept.
 const MAX_PEERS: usize = 256;
-/// How often idle connections are checked.
+/// The interval in which idle connections are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
-/// How long to wait after an answer that was complete before its request: the rest of the request is sent by then, or
-/// the connection is closed.
+/// How long an exchange may go on whose answer was complete before its request was sent. If the rest of the request
+/// is not sent by then, the connection is closed.
 const UPLOAD_GRACE: Duration = Duration::from_secs(1);
-/// The longest time for a connection and its first exchange. The request waits meanwhile and can still queue here, so
-/// a peer that is away should be noticed soon.
+/// The longest time to connect and to get the answer to the challenge. The request waits during this time and can
+/// still queue here, so a peer that does not answer should be noticed soon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The shortest such time, also if the request has almost no time left.
+/// The shortest time limit for that, even if the request has almost no time left.
 const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(50);
-/// An answer has the fields of the upstream's and our own.
+/// The limits for an answer of another gateway: it has the fields of the upstream's answer and those of a gateway.
 const RESPONSE_HEAD_LIMITS: ResponseHeadLimits = ResponseHeadLimits { fields: 288, bytes: 128 << 10 };
-/// A host name with more addresses than this is a mistake.
+/// The most addresses of a host name that are tried. More are probably a mistake.
 const MAX_ADDRESSES: usize = 8;
 
 impl PeerPool {
-    /// Takes the newest connection that is ready. Connections to a former process at this address are closed.
+    /// Takes the newest connection that is ready. Connections to an earlier process at this address are closed.
     fn take(&self, route: &HolderRoute) -> Option<IdlePeerConnection> {
         let mut all = self.0.borrow_mut();
         let idle = all.get_mut(&route.address)?;
@@ -96,7 +98,7 @@ impl PeerPool {
         self.0.borrow_mut().remove(&route.address);
     }
 
-    /// For tests: the number of idle connections, to all peers.
+    /// The number of idle connections to all peers, for tests.
     pub fn idle_count(&self) -> usize {
         self.0.borrow().values().map(Vec::len).sum()
     }
@@ -119,19 +121,22 @@ pub struct PeerDialOptions<'a, N> {
     pub network: &'a N,
     pub clock: &'a SharedClock,
     pub secured: Option<&'a UpstreamTlsConnector>,
-    /// How long connections may be idle.
+    /// The longest time for which connections may be idle.
     pub kept: Duration,
-    /// How long the request may still wait. Half of that time is for the connection: a request without a connection
-    /// queues here for the rest.
+    /// How long the request may still wait. At most half of that time is spent on connecting: a request without a
+    /// connection queues here for the rest.
     pub left: Duration,
 }
 
 impl<N: Network> PeerDialOptions<'_, N> {
+    /// Connects, and checks by a challenge that the process at the other end has the peer secret.
+    ///
     /// # Errors
-    /// No process listens, or another one does. Nothing of a request was sent.
+    /// Returns an error if no process listens, or another process than the one of `route`. Nothing of a request was
+    /// sent.
     ///
     /// # Cancellation
-    /// A connection in progress is closed.
+    /// Dropping the future closes the connection.
     async fn connect_verified(&self, route: &HolderRoute) -> io::Result<UpstreamConnection> {
         let proven = async {
             let mut connection = self.connect(route).await?;
@@ -141,8 +146,7 @@ impl<N: Network> PeerDialOptions<'_, N> {
         self.with_timeout(proven).await
     }
 
-    /// As [`Self::connect_verified`], over a connection that has carried exchanges before. `None`: it was closed
-    /// meanwhile.
+    /// Checks an idle connection by a challenge, if it was idle for long. `None` if the other side has closed it.
     async fn reuse(
         &self,
         idle: IdlePeerConnection,
@@ -159,7 +163,7 @@ impl<N: Network> PeerDialOptions<'_, N> {
         }
     }
 
-    /// Whether the process at the other end answers and proves its identity, over a new connection.
+    /// True if the process at the other end answers a challenge over a new connection.
     pub async fn probe(&self, route: &HolderRoute) -> bool {
         self.connect_verified(route).await.is_ok()
     }
@@ -176,7 +180,8 @@ impl<N: Network> PeerDialOptions<'_, N> {
             found.map(|socket| ResolvedEndpoint::new(socket, route.address.clone())).collect();
         let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
         let gate = Rc::new(WriteGate::new(self.clock.clone()));
-        // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.
+        // The gate is directly above the socket and below TLS, because it counts the bytes that were passed to the
+        // kernel.
         let gated = GatedIo::new(stream, gate.clone());
         let ((sender, running), generation) = match self.secured {
             None => {
@@ -194,9 +199,9 @@ impl<N: Network> PeerDialOptions<'_, N> {
     }
 }
 
-/// Challenges the other side before anything of a client is written and before the peer secret is shown: another
-/// process may have got the address. Also, a gateway that accepts no more connections, or rejects our certificate,
-/// first lets TCP and TLS succeed on our side. Only an answer shows that the next bytes will be read.
+/// Challenges the other side before anything of a client is written and before the peer secret is sent: another
+/// process may have got the address. A gateway that accepts no more connections, or rejects our certificate, lets TCP
+/// and TLS succeed on our side at first. Only an answer shows that it will read the next bytes.
 async fn challenge(connection: &mut UpstreamConnection, route: &HolderRoute) -> io::Result<()> {
     let nonce = ChallengeNonce::new(&SystemRandomness);
     let question = header::challenge_request(&route.address, &nonce)
@@ -207,7 +212,7 @@ async fn challenge(connection: &mut UpstreamConnection, route: &HolderRoute) -> 
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "who is there does not know the pass"));
     }
     drop(answer);
-    // The gate counts bytes of requests from here on.
+    // The exchange of the challenge has to be over, because from here on the gate counts bytes of requests.
     if connection.wait_settled().await { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
@@ -216,12 +221,12 @@ pub struct PeerConnection {
     connection: Option<UpstreamConnection>,
     idle: Rc<PeerPool>,
     way: HolderRoute,
-    /// How long the connection may lie idle afterwards.
+    /// How long the connection may be idle after this exchange.
     keep: Duration,
 }
 
 impl PeerConnection {
-    /// `fresh`: use a new connection only.
+    /// Takes an idle connection, or opens one. If `fresh`, always opens a new one.
     pub async fn acquire<N: Network>(
         dialling: &PeerDialOptions<'_, N>,
         idle: &Rc<PeerPool>,
@@ -245,8 +250,8 @@ impl PeerConnection {
         self.connection.as_mut().expect("taken only when the lend ends")
     }
 
-    /// Sends a request, and counts its written bytes from here on. `longest`: how long the kernel may try to deliver
-    /// them.
+    /// Sends a request, and begins to count its written bytes. The kernel may try to deliver them for at most
+    /// `longest`.
     pub fn send(
         &mut self,
         request: Request<Body>,
@@ -262,20 +267,21 @@ impl PeerConnection {
         &self.way
     }
 
-    /// It has carried an exchange before, so the other side may have closed it meanwhile.
+    /// True if the connection has carried an exchange before, so that the other side may have closed it while it was
+    /// idle.
     pub fn is_reused(&mut self) -> bool {
         self.connection().reused
     }
 
-    /// Stops writing. True if no byte was written since [`Self::send`].
+    /// Stops writing. Returns true if no byte was written since [`Self::send`].
     pub fn abort(&mut self) -> bool {
         let gate = &self.connection().gate;
         gate.shut(GateShutReason::Abandoned);
         gate.written_bytes() == 0
     }
 
-    /// After the last byte of the answer: keeps the connection for another exchange, once this one is over in both
-    /// directions.
+    /// Called after the last byte of the answer. Keeps the connection for another exchange, once this one is over in
+    /// both directions.
     fn return_to_pool(mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         tokio::task::spawn_local(async move {

@@ -8,15 +8,15 @@ use hyper::header::HeaderValue;
 /// A clock that is sent with every response.
 pub struct ClockHeader {
     pub clock: SharedClock,
-    /// By how much the sender's wall clock may differ.
+    /// The largest error of the sender's wall clock, which the response reports.
     pub error: Duration,
 }
 
 /// The offset of the responder's clock, as its response shows it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockOffset {
-    /// How far the remote clock is ahead of the local one; negative if it is behind. In seconds, and uncertain by the
-    /// time that the response took on its way back.
+    /// The time by which the remote clock is ahead of the local one, in seconds; negative if it is behind. It is
+    /// uncertain by the time that the response took on its way.
     pub seconds: f64,
     /// The largest offset with which no request is admitted too late, in seconds.
     pub error: f64,
@@ -33,7 +33,7 @@ impl ClockHeader {
 impl ClockOffset {
     /// Parses the field of a response that has just arrived. `None` for a value that no filter writes.
     ///
-    /// The filter reads its clock when it responds. So the time at which the response arrives is compared, and not
+    /// The filter reads its clock when it responds. So the local clock is read when the response arrives, and not in
     /// the middle of the exchange, which may have waited long for the service.
     pub fn parse(value: &HeaderValue, clock: &dyn Clock) -> Option<Self> {
         let (shown, error) = value.to_str().ok()?.split_once(";error=")?;

@@ -1,11 +1,12 @@
-//! Recognises a response that a proxy between here and the service has passed on, or has produced itself.
+//! Recognises a response that a proxy in front of the service has passed on, or has produced itself.
 
 use hyper::{
     HeaderMap,
     header::{HeaderName, SERVER, VIA},
 };
 
-/// Names in `Server` of programs that are most often proxies, in lower case. A service can run in one of them itself.
+/// Names in `Server` of programs that are usually proxies, in lower case. A service can also run in one of these
+/// programs.
 const PROXIES: [&str; 11] = [
     "nginx",
     "openresty",

@@ -171,10 +171,10 @@ pub fn is_election_key(key: &ResourceKey) -> bool {
     key.as_str().starts_with("election/")
 }
 
-/// The key of an election.
+/// Returns the key of an election.
 ///
 /// # Errors
-/// The name is no part of a key, or no key is spelled so.
+/// Returns an error if the name cannot be a part of a key.
 pub fn election_key(name: &str) -> Result<ResourceKey, ParseKeyError> {
     ResourceKey::parse_user_input(&format!("election/{name}"))
 }

@@ -1,4 +1,5 @@
-//! The id of a lease: the member that holds it, its reference, and the secret that only its client has.
+//! The id of a lease. It names the member that holds the lease, and contains a secret that only the client of the
+//! lease has.
 
 use std::fmt;
 
@@ -6,8 +7,9 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use fencegate_process::randomness::Randomness;
 
-/// `v1.<member>.<reference>.<secret>`: the member node of the session that holds it, in base64url; 16 hex digits; 32
-/// random bytes in base64url. A party that has the id may use the lease. It is never logged.
+/// The id of a lease: `v1.<member>.<reference>.<secret>`. The member node of the session that holds the lease, in
+/// base64url; 16 hex digits; 32 random bytes in base64url. Every party that has the id may use the lease, so it is
+/// never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LeaseId {
     member: String,
@@ -15,17 +17,17 @@ pub struct LeaseId {
     secret: [u8; SECRET_LEN],
 }
 
-/// The name of a lease for operators, lists and logs: it does not permit to use the lease.
+/// The name of a lease for operators, lists and logs. It gives no right to use the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseReference(u64);
 
 const SECRET_LEN: usize = 32;
 const VERSION: &str = "v1";
-/// Far above what the name of a gateway and a session need.
+/// The longest id in bytes, far above the length that names of gateways and sessions need.
 const MAX_LEN: usize = 1024;
 
 impl LeaseId {
-    /// `member`: the name of the member node of the session that is to hold it.
+    /// Makes a new id. `member` is the name of the member node of the session that will hold the lease.
     pub fn new(member: String, randomness: &dyn Randomness) -> Self {
         let mut reference = [0; 8];
         let mut secret = [0; SECRET_LEN];
@@ -34,7 +36,7 @@ impl LeaseId {
         Self { member, reference: LeaseReference(u64::from_be_bytes(reference)), secret }
     }
 
-    /// `None` if it is malformed.
+    /// Parses an id; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LEN {
             return None;
@@ -53,12 +55,12 @@ impl LeaseId {
         self.reference
     }
 
-    /// Compares in a time that reveals nothing about the position of a difference.
+    /// Compares in a time that does not depend on the position of a difference.
     pub fn matches(&self, shown: &Self) -> bool {
         verify_slices_are_equal(&self.secret, &shown.secret).is_ok() && self.member == shown.member
     }
 
-    /// For its client only.
+    /// Returns the text of the id with its secret, which only the client of the lease may get.
     pub fn reveal(&self) -> String {
         let base64 = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let member = base64(self.member.as_bytes());
@@ -67,7 +69,7 @@ impl LeaseId {
     }
 }
 
-/// Without the secret.
+/// Shows the reference and not the secret.
 impl fmt::Debug for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeaseId({})", self.reference)

@@ -1,6 +1,6 @@
 //! Writes a text as one segment of a path.
 
-/// Escapes slashes, because a key may contain them.
+/// Escapes slashes, because a key may contain them and must stay one segment.
 pub fn encode_path_segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

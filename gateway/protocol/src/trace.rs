@@ -1,4 +1,4 @@
-//! The trace that a request belongs to (W3C Trace Context), read from its caller or begun here.
+//! The trace of a request (W3C Trace Context), which its caller has begun or this process begins.
 
 use bytes::Bytes;
 use fencegate_policies::{hex, plan::LogSettings};
@@ -6,27 +6,27 @@ use hyper::header::{HeaderMap, HeaderValue};
 
 use crate::headers::{TRACEPARENT, TRACESTATE};
 
-/// A trace and our part in it (W3C Trace Context, version 00).
+/// A trace, and the spans that this process adds to it (W3C Trace Context, version 00).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     pub id: u128,
-    /// The caller's span, if the caller has begun the trace.
+    /// The caller's span; `None` if this process has begun the trace.
     pub parent: Option<u64>,
     /// The span of this request at this process.
     pub span: u64,
-    /// The span that an upstream gets as its parent: the exchange with the upstream, if that is recorded, else the
-    /// request.
+    /// The span that an upstream gets as its parent: that of the exchange with the upstream if it is recorded,
+    /// otherwise that of the request.
     pub below: u64,
     /// Bit 0: the caller may have recorded the trace.
     pub flags: u8,
     recorded: bool,
 }
 
-/// Which traces are recorded here.
+/// Decides which traces this process records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceSamplingRate {
     Off,
-    /// Traces of others that are recorded, and one in so many of our own.
+    /// Traces that their callers record, and one in this many of the traces that begin here.
     OneIn(u32),
 }
 
@@ -49,8 +49,8 @@ impl TraceSamplingRate {
 }
 
 impl TraceContext {
-    /// The caller's trace; a new one if the caller's is missing or cannot be read. `tracestate` belongs to the
-    /// caller's trace, so it is removed where a new one begins.
+    /// Reads the caller's trace, or begins a new one if the caller's is missing or cannot be read. `tracestate`
+    /// belongs to the caller's trace, so it is removed when a new trace begins.
     pub fn from_headers(headers: &mut HeaderMap, recording: TraceSamplingRate) -> Self {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let parent = parents.next().filter(|_| parents.next().is_none());
@@ -75,23 +75,23 @@ impl TraceContext {
         }
     }
 
-    /// True if the spans of the trace are sent.
+    /// True if this process sends the spans of the trace to its collector.
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }
 
-    /// 32 hex digits.
+    /// The id of the trace, as 32 hex digits.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.id)
     }
 
-    /// 16 hex digits.
+    /// The id of the request's span, as 16 hex digits.
     pub fn span(&self) -> String {
         format!("{:016x}", self.span)
     }
 
-    /// The `traceparent` for the next service, and an id for the request if the caller has given none. Both share one
-    /// allocation.
+    /// Returns the `traceparent` for the next service, and an id for the request if the caller has given none. Both
+    /// share one allocation.
     pub fn traceparent_and_request_id(&self) -> (HeaderValue, HeaderValue) {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
         hex::write_digits(&self.id.to_be_bytes(), &mut text[3..35]);
@@ -106,7 +106,8 @@ impl TraceContext {
 }
 
 impl TraceParent {
-    /// Reads `00-` trace, `-` span, `-` flags. Of a later version the rest is ignored.
+    /// Parses version, trace, span and flags, with `-` between them. In a later version than `00` the rest is
+    /// ignored.
     fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -141,7 +142,7 @@ mod tests {
         (TraceContext::from_headers(&mut headers, TraceSamplingRate::Off), headers)
     }
 
-    /// A trace that a client began goes on with a span of the gateway.
+    /// A trace that a client has begun is continued with a span of the gateway.
     #[test]
     fn trace_continues_with_own_span() {
         let (trace, headers) = trace_from_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(later.trace_id(), trace.trace_id());
     }
 
-    /// A trace that cannot be read is replaced by one of the gateway, without its state.
+    /// A trace that cannot be read is replaced by one of the gateway, and its `tracestate` is removed.
     #[test]
     fn unreadable_trace_is_not_forwarded() {
         for bad in [
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A trace is recorded if its parent is, or, without a parent, as one in so many.
+    /// A trace is recorded if its caller records it; without a caller's trace, at the configured rate.
     #[test]
     fn recording_follows_parent_or_sampling() {
         let count = |parent: Option<&'static str>, recording| {

@@ -7,18 +7,18 @@ use std::{
 
 use fencegate_http::client_quota::ClientQuotaPermit;
 
-/// How many requests one worker has in flight at most.
+/// Limits the number of requests that one worker has in flight.
 #[derive(Debug, Clone)]
 pub struct ConcurrencyLimit {
     count: Rc<Cell<usize>>,
     limit: usize,
 }
 
-/// One request in flight, until its response has been sent in full.
+/// Counts one request as in flight until this permit is dropped, after the response has been sent in full.
 #[derive(Debug)]
 pub struct ConcurrencyPermit {
     count: Rc<Cell<usize>>,
-    /// The same request in the count of its client, if clients are limited.
+    /// Counts the request in the quota of its client, where the plan limits the requests of each client.
     client: OnceCell<ClientQuotaPermit>,
 }
 
@@ -27,7 +27,7 @@ impl ConcurrencyLimit {
         Self { count: Rc::default(), limit: most }
     }
 
-    /// The same counter, with the limit of another plan.
+    /// Returns a limit that shares the counter of this one and has the maximum of another plan.
     pub fn with_max_requests(&self, most: usize) -> Self {
         Self { count: self.count.clone(), limit: most }
     }
@@ -42,7 +42,7 @@ impl ConcurrencyLimit {
 }
 
 impl ConcurrencyPermit {
-    /// Counts the request for its client as well, until this permit ends.
+    /// Keeps `share`, which counts the request in the quota of its client, until this permit is dropped.
     pub(crate) fn add_client_share(&self, share: ClientQuotaPermit) {
         self.client.get_or_init(|| share);
     }

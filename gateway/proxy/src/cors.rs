@@ -15,7 +15,7 @@ use hyper::{
 #[derive(Debug)]
 pub struct CorsHeaders {
     origins: AllowedOrigins,
-    /// `None` for an empty list, as for the two below.
+    /// `None` if the list in the policy is empty. The same holds for `headers` and `exposed`.
     methods: Option<HeaderValue>,
     headers: Option<HeaderValue>,
     exposed: Option<HeaderValue>,
@@ -65,12 +65,12 @@ impl CorsHeaders {
         headers.extend(values.into_iter().filter_map(|(name, value)| Some((name, value?.clone()))));
     }
 
-    /// Adds the fields that every answer has. `origin`: what [`Self::allowed_origin`] gives for the request.
+    /// Adds the fields that every answer has. `origin` is the result of [`Self::allowed_origin`] for the request.
     ///
-    /// If the service has said which origin may read its answer, that stays as it is: a second value would make browsers
+    /// An `Access-Control-Allow-Origin` that the service has set stays as it is: a second value would make browsers
     /// refuse both.
     pub(crate) fn stamp(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
-        // Also on answers that no page has asked for: a cache may give them to one.
+        // `Vary` is set even if no page has sent this request: a cache may give the answer to a page later.
         if self.origins != AllowedOrigins::Any && !varies_by_origin(headers) {
             headers.append(VARY, HeaderValue::from_static("Origin"));
         }
@@ -81,7 +81,7 @@ impl CorsHeaders {
                 headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
             }
         }
-        // A list, of which each line is a part (Fetch, 3.2.3).
+        // Several lines of this field form one list (Fetch, 3.2.3), so what the service exposes stays exposed.
         if let Some(exposed) = &self.exposed {
             headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed.clone());
         }
@@ -132,7 +132,8 @@ routes: [{{name: all, upstream: a, match: {{path: "/{{rest...}}"}}, fence: none}
         map
     }
 
-    /// The answer to a request from `origin`, where the service or the gateway has said `said`.
+    /// Returns the fields of an answer to a request from `origin`, if the answer had the fields `said` before it was
+    /// stamped.
     fn stamped(
         cors: &CorsHeaders,
         origin: &[&'static str],
@@ -160,7 +161,7 @@ routes: [{{name: all, upstream: a, match: {{path: "/{{rest...}}"}}, fence: none}
         );
     }
 
-    /// A page that may not read the answer is told nothing, whatever it sends; a cache is told that answers differ.
+    /// An answer to a page that may not read it gets no CORS field, and says by `Vary` that answers differ by origin.
     #[test]
     fn other_origin_is_told_nothing() {
         for origins in [

@@ -1,5 +1,5 @@
-//! The outermost layer: gives each request to the pipeline in force. `in_progress` turns the result into the response: only
-//! there do refusals become responses, and only there are responses stamped.
+//! The outermost layer: gives each request to the pipeline in force. Its module `in_progress` turns the result into the
+//! response: only there do refusals become responses, and only there are responses stamped.
 
 mod in_progress;
 
@@ -44,18 +44,18 @@ pub struct RawRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub arrival: RequestArrival,
-    /// Held until the request is counted under its plan.
+    /// Counts the request as one that has looked up the pipeline, until the request is counted under its plan.
     pub entry: Option<PipelineEntryGuard>,
 }
 
 /// Serves the connections of one worker.
 #[derive(Clone)]
 pub struct WorkerHttpHandler {
-    /// Looked up for each request, so that a reload can replace it between two requests.
+    /// The pipeline in force. Each request looks it up here, so that a reload can replace it between two requests.
     pipeline: Rc<RefCell<PipelineInstance>>,
     role: LocalProcessRole,
-    /// The process drains. Every response checks this, so each worker has its own flag: the token has a lock that all
-    /// workers share.
+    /// True once the process drains. Every response reads it, so each worker has its own flag: the state of the
+    /// `CancellationToken` is behind a lock that all workers share.
     draining: Rc<Cell<bool>>,
 }
 
@@ -88,13 +88,13 @@ impl PipelineInstance {
         Self { sinks, ..self }
     }
 
-    /// Every answer shows this clock, a refusal as well.
+    /// Shows this clock in the field `Fencing-Clock` of every answer, also of refusals.
     #[must_use]
     pub fn with_clock_header(self, clock: SharedClock, error: Duration) -> Self {
         Self { clock: Some(Rc::new(ClockHeader { clock, error })), ..self }
     }
 
-    /// Lets pages of other origins read every answer, a refusal as well.
+    /// Lets pages of other origins read every answer, also refusals.
     #[must_use]
     pub fn with_cors(self, cors: Option<&CorsSettings>) -> Self {
         Self { cors: cors.map(|cors| Rc::new(CorsHeaders::new(cors))), ..self }
@@ -102,7 +102,7 @@ impl PipelineInstance {
 }
 
 impl WorkerHttpHandler {
-    /// `drain`: from then on each response makes its client use another connection for the next request.
+    /// Once `drain` is cancelled, each response makes its client use another connection for the next request.
     pub fn new(pipeline: PipelineInstance, role: LocalProcessRole, drain: CancellationToken) -> Self {
         let draining = Rc::new(Cell::new(drain.is_cancelled()));
         let flag = draining.clone();
@@ -120,7 +120,7 @@ impl WorkerHttpHandler {
         async move { entries.wait_no_entering_requests().await }
     }
 
-    /// The same steps, for connections of peers.
+    /// Returns a handler with the same pipeline that serves connections of peers.
     pub fn for_peers(&self) -> Self {
         Self { role: LocalProcessRole::Peer, ..self.clone() }
     }
@@ -128,13 +128,14 @@ impl WorkerHttpHandler {
 
 impl HttpHandler for WorkerHttpHandler {
     fn handle(&self, incoming: IncomingRequest) -> ResponseFuture {
-        // No await in here: a request that is not counted has not used this pipeline.
+        // There is no await between the lookup of the pipeline and the count: a reload must see every request that uses
+        // it.
         let PipelineInstance { handler: steps, metrics, sinks, clock, cors, entries } =
             self.pipeline.borrow().clone();
         let counted_entry = entries.enter();
         let role = self.role;
         let draining = self.draining.clone();
-        // A peer gives its answers to the gateway that a page has asked.
+        // A peer sends its answer to the gateway that the page has asked. That gateway adds the CORS fields.
         let cors = cors.filter(|_| role != LocalProcessRole::Peer);
         steps.answer(PipelineRequest { incoming, metrics, sinks, clock, cors, role, draining, counted_entry })
     }
@@ -162,8 +163,9 @@ struct PipelineRequest {
     counted_entry: PipelineEntryGuard,
 }
 
-/// All steps behind one pointer. Their type contains every step in the one before. Without the pointer, the code that
-/// serves connections would be compiled once more for it, at several times the size of everything else.
+/// Hides the type of a pipeline behind one pointer. That type contains the types of all steps, nested. Without the
+/// pointer, the code that serves connections would be compiled for it once more, at several times the size of
+/// everything else.
 trait Pipeline {
     fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture;
 }
@@ -174,7 +176,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
             request;
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let version = http.version();
-        // HTTP/1.0 has no interim responses, and peers do not wait for them.
+        // A client of HTTP/1.0 knows no interim responses, and peers do not wait for them.
         let allows_interim = http.version() == Version::HTTP_11 && role != LocalProcessRole::Peer;
         let origin = cors.as_ref().and_then(|cors| cors.allowed_origin(http.headers()));
         Box::pin(async move {
@@ -189,7 +191,8 @@ impl<S: Handler<RawRequest>> Pipeline for S {
             };
             let arrival =
                 RequestArrival { peer, from_gateways: role == LocalProcessRole::Peer, interims, head };
-            // A request without a route is not counted under its plan once it has an answer, which may still take long.
+            // The entry moves into the request: a request that is answered without a route must not hold up a reload
+            // while its answer is sent.
             let request = RawRequest { http, context: context.clone(), arrival, entry: Some(counted_entry) };
             let answer = self.handle(request).await;
             if let Some(interims) = &informational {
@@ -218,27 +221,28 @@ impl<S: Handler<RawRequest>> Pipeline for S {
     }
 }
 
-/// Whether a client of this version can see where the body ends while the connection stays open. HTTP/1.0 has no chunks.
+/// True if a client of this version can see the end of the body while the connection stays open. HTTP/1.0 has no
+/// chunks.
 fn can_see_end(version: Version, reply: &Reply) -> bool {
     version != Version::HTTP_10
         || reply.body().size_hint().exact().is_some()
         || reply.headers().contains_key(CONTENT_LENGTH)
 }
 
-/// The connection ends with this response, and says so. In HTTP/2 a frame does this.
+/// Makes the response announce that the connection ends after it. In HTTP/2 the HTTP library sends a frame for that.
 fn close_connection(version: Version, reply: &mut Reply) {
     if version == Version::HTTP_2 {
         return;
     }
     reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     if version == Version::HTTP_10 {
-        // To a client of HTTP/1.0 that asks to stay, the library writes `keep-alive` on each response of HTTP/1.1, whatever
-        // stands there.
+        // If a client of HTTP/1.0 asks to keep the connection, the library overwrites `Connection` with `keep-alive` on
+        // each response of HTTP/1.1.
         *reply.version_mut() = Version::HTTP_10;
     }
 }
 
-/// The client caused this refusal: it did not send the rest of its body in time.
+/// Makes another refusal of one that the client caused, because it did not send the rest of its body in time.
 fn slow_client_refusal(refusal: &Refusal) -> Refusal {
     let reason = match refusal.outcome() {
         DispatchOutcome::NotDispatched => RefusalReason::SlowRequest,

@@ -31,9 +31,9 @@ impl<In, S: Handler<In>> Handler<In> for Rc<S> {
     }
 }
 
-/// The rest of a path, without its type. The type of a step contains the type of the rest twice, once in its
-/// function. So its length doubles with every step, and so does the length of every type that contains it. One box
-/// per request avoids this.
+/// The rest of a path, without its type. The type of a step contains the type of the rest twice: once itself, and
+/// once in the type of the step's function. So its length doubles with every step, and so does the length of every
+/// type that contains it. A boxed future, one for each request, avoids this.
 pub(crate) struct BoxHandler<In>(Rc<dyn DynHandler<In>>);
 
 trait DynHandler<In> {
@@ -58,8 +58,8 @@ impl<In: 'static> Handler<In> for BoxHandler<In> {
     }
 }
 
-/// A request that goes no further: the gateway has answered it, or refuses it. Boxed, so that the futures of the
-/// earlier steps are no larger for it.
+/// The end of a request that the gateway answers or refuses at this step. The result is boxed, so that it does not
+/// enlarge the futures of the earlier steps.
 pub(crate) struct ShortCircuit(Option<Box<Result<Reply, Refusal>>>);
 
 impl ShortCircuit {

@@ -41,17 +41,17 @@ pub struct PipelineParts {
     pub per_client: ClientConcurrencyLimit,
     /// The name of this process in `Via`.
     pub via: ViaName,
-    /// Signs the tickets with which services call back, where that is allowed.
+    /// Signs and verifies the tickets with which services call back. `None` where no route may be called back.
     pub tickets: Option<Arc<TicketIssuer>>,
-    /// Answers requests of the lease interface, where there are leases.
+    /// Answers requests of the lease interface. `None` where the process grants no leases.
     pub leases: Option<LeaseApiRouter>,
-    /// Where the claims of a request come from.
+    /// The source of the claims of a bearer token.
     pub tokens: TokenVerificationMode,
-    /// The secret that other gateways have to show, where there is a listener for them.
+    /// The secret that other gateways have to show. `None` where there is no listener for gateways.
     pub peer_secret: Option<PeerSecret>,
 }
 
-/// The steps of the gateway, in front of the service that sends a request upstream.
+/// Builds the steps of the gateway. `forward` is the last step, which sends a request upstream.
 pub fn gateway_pipeline<N: Network>(
     parts: PipelineParts,
     fencing: WorkerFenceContext<N>,
@@ -60,13 +60,13 @@ pub fn gateway_pipeline<N: Network>(
     routing_pipeline(parts, locking_pipeline(fencing, forward))
 }
 
-/// The first half of the chain: all that the plan and the request alone decide. `fencegate explain` uses the same
-/// steps, with no service behind them.
+/// Builds the first half of the chain: the steps that need the plan and the request alone. `fencegate explain` uses
+/// them with an `act` that sends nothing.
 pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
     buffering_pipeline(parts, key_pipeline(act))
 }
 
-/// The same steps, with a record of the values of which keys are made.
+/// Builds the steps of [`routing_pipeline`], and records the values that keys are made of.
 pub fn recording_pipeline(
     parts: PipelineParts,
     values: SourceValueRecorder,
@@ -88,24 +88,24 @@ fn buffering_pipeline(
     let sampling = TraceSamplingRate::from_trace_settings(&plan.log);
     let peers = PeerVerifier::new(parts.peer_secret.clone(), plan);
     ServiceBuilder::new()
-        .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
+        .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many requests in flight: refuse before any work
         .layer(map_request(parts.peer_secret, steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
         .layer(map_request(peers, steps::peer_auth::verify_peer)) // another gateway proves that it is one
         .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
         .layer(map_request(sampling, steps::trace::start_trace))
-        .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many of one client
+        .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many requests of one client in flight: refuse
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
         .layer(map_request(cors, steps::preflight::answer_preflight)) // below the leases, which no page of another origin may ask for
         .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
-        .layer(middleware(parts.tokens, steps::authenticate::authenticate)) // below: who asks is verified, where the route reads it
+        .layer(middleware(parts.tokens, steps::authenticate::authenticate)) // below: the client is verified, where the route reads its identity
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a slow client never holds a lock
         .service(rest)
 }
 
-/// The end of the first half.
+/// Builds the end of the first half, which derives the keys.
 fn key_pipeline(act: impl Handler<KeyedRequest>) -> impl Handler<BufferedRequest<AuthenticatedRequest>> {
     ServiceBuilder::new()
         .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
@@ -113,7 +113,7 @@ fn key_pipeline(act: impl Handler<KeyedRequest>) -> impl Handler<BufferedRequest
         .service(act)
 }
 
-/// The second half: the steps that hold locks and send.
+/// Builds the second half of the chain: the steps that hold locks and send.
 fn locking_pipeline<N: Network>(
     fencing: WorkerFenceContext<N>,
     forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
@@ -122,12 +122,12 @@ fn locking_pipeline<N: Network>(
     ServiceBuilder::new()
         .layer(middleware(running, steps::detach::detach)) // below: a client that disconnects cancels nothing
         .layer_fn(Rc::new) // detach needs an owned service
-        .layer(middleware(fencing, steps::fence::run_under_fence)) // below: the keys are ours
+        .layer(middleware(fencing, steps::fence::run_under_fence)) // below: the request holds its keys
         .layer_fn(BoxHandler::new)
-        .service(forward) // stamped last, so that no step can strip it
+        .service(forward) // the token is stamped in here, so that no earlier step can strip it
 }
 
-/// The steps of the guard: the same, with a check that the token is the newest in the place of the lock.
+/// Builds the steps of the guard. In the place of the lock stands a check that the token is the newest of its keys.
 pub fn guard_pipeline<N: Network>(
     parts: PipelineParts,
     claims: DispatchClaimContext,
@@ -150,12 +150,13 @@ pub fn guard_pipeline<N: Network>(
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a gateway that stops halfway never holds a key
         .layer(middleware(parts.plan.running.clone(), steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
-        .layer(middleware(admission, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
+        .layer(middleware(admission, steps::guard_admission::admit_or_replay)) // below: the token is recorded durably as the newest, older executions are over, and this one is in flight
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
 
-/// The steps of a filter: the same, with a check of the deadline in the place of the lock.
+/// Builds the steps of a filter. In the place of the lock stands a check of the moment after which a request must not
+/// be begun.
 pub fn filter_pipeline(
     parts: PipelineParts,
     filter: DeadlineFilterContext,
@@ -167,14 +168,14 @@ pub fn filter_pipeline(
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
-        .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
+        .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // fencing fields are removed, and kept beside the headers
         .layer(map_request(hop, steps::hop::add_hop_headers))
         .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(filter.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
+        .layer(middleware(filter.clone(), steps::filter::filter_request)) // below: the request may start now, and its fencing fields are back
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request))
-        .layer(middleware(filter, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
+        .layer(middleware(filter, steps::filter::recheck_deadline)) // below: the request is sent in time, or not at all
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
@@ -234,8 +235,9 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         size_of_val(&rest.handle(request))
     }
 
-    /// Each future is made on the stack and copied into its box, with all that the rarest path through it would need.
-    /// Their sizes were sixteen kilobytes and twice thirteen, and copying them took a tenth of the gateway's time.
+    /// The futures behind the boxes of the path stay small. Each is made on the stack and copied into its box, with
+    /// space for the rarest path through it. When they had 13 to 16 kilobytes, the copies took a tenth of the
+    /// gateway's time.
     #[test]
     fn boxed_request_state_stays_small() {
         let gateway = load(POLICY).plan.expect("sound");
@@ -361,7 +363,8 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             &routing_pipeline(parts, NoopHandler),
             RawRequest { http: http(), context, arrival, entry: None },
         );
-        // The present sizes, and a little more; locks and second attempts are in the third one.
+        // Each limit is the present size and a little more. `acted` contains the wait for locks and the second
+        // attempt.
         for (size, most) in [(begun, 1152), (routed, 2304), (acted, 5120), (sent, 3584)] {
             assert!(size <= most, "{begun} bytes, then {routed}, {acted} and {sent}");
         }

@@ -1,4 +1,4 @@
-//! What all steps of one plan share at one worker.
+//! The state that all steps of one plan share at one worker.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -8,13 +8,13 @@ use fencegate_http::client_quota::ClientQuotas;
 use fencegate_metrics::WorkerMetrics;
 use tokio_util::task::TaskTracker;
 
-/// One plan at one worker.
+/// The state of one plan at one worker.
 pub struct WorkerPlanContext {
     pub process: Arc<ProcessContext>,
     /// The plan, its upstreams, and the counts of its requests, as all workers serve it.
     pub config: Arc<ActiveConfig>,
     pub metrics: Rc<WorkerMetrics>,
-    /// The facts about the guards among the upstreams.
+    /// The identities of the guards among the upstreams, as they were observed.
     pub guards: Arc<UpstreamGuardRegistry>,
     /// The number of requests of each client, over all workers.
     pub clients: ClientQuotas,

@@ -1,5 +1,5 @@
-//! The facts about one request for its answer, the log and the metrics. Each field is written by one step. A fact that one
-//! step has for another is in the type that it hands on, and not only here.
+//! The facts about one request for its answer, the log and the metrics. Each field is written by one step. If a later
+//! step needs a fact, the type of the request carries it, so that it cannot be missing.
 
 mod exchange;
 mod identity;
@@ -33,36 +33,36 @@ use crate::concurrency_limit::ConcurrencyPermit;
 /// from processor to processor with each request.
 pub type PlanHandle = Rc<Arc<CommonServingPlan>>;
 
-/// The facts about one request, as the steps find them. Each field names the step that writes it.
+/// The facts about one request, as the steps find them. The comment of each field names the step that writes it.
 #[derive(Default)]
 pub struct RequestContext {
     /// `limit`: counts the request as in flight on its worker, until its answer has been sent.
     pub permit: OnceCell<Rc<ConcurrencyPermit>>,
-    /// `hop`: where the request comes from.
+    /// `hop`: the connection, the client and the hops of the request.
     pub source: OnceCell<Rc<RequestSource>>,
-    /// `trace`: its trace, and the id that its client can quote.
+    /// `trace`: the trace of the request, and the id that its client can quote.
     pub trace: OnceCell<Rc<RequestTraceIds>>,
-    /// `route`; at a guard `extract_claim`, at a filter `filter`.
+    /// `route`, at a guard `extract_claim`, at a filter `filter`: the route, the claim or the deadline of the request.
     pub subject: OnceCell<RoleSpecificRequestFacts>,
     /// `key`: the keys of a fenced request, or the reason for which a request on a route that observes has none.
     pub keys: OnceCell<Result<Rc<[ResourceKey]>, RefusalReason>>,
     /// `fence`: the wait for the lock, and its end.
     pub lock: Cell<LockFacts>,
-    /// `guard_admission`.
+    /// `guard_admission`: set if the guard only observed a refusal, or replayed an earlier answer.
     pub admission: OnceCell<ObservedOrReplayed>,
     /// `forward`: the last exchange with an upstream.
     pub exchange: RefCell<Option<Rc<UpstreamExchange>>>,
-    /// `fence::peer_forward`: the gateway that has the request instead of this one.
+    /// `fence::peer_forward`: the gateway to which the request was forwarded.
     pub peer: RefCell<Option<PeerForwardFacts>>,
 }
 
-/// What a request is about, in the terms of the process that has it.
+/// The subject of a request: its route at a gateway, its claim at a guard, its deadline at a filter.
 pub enum RoleSpecificRequestFacts {
-    /// A gateway has looked for its route.
+    /// A gateway has looked for the route of the request.
     Route(RouteFacts),
-    /// A guard has read its claim.
+    /// A guard has read the claim of the request.
     Claim(TokenClaimFacts),
-    /// A filter has read the moment after which it must not be begun.
+    /// A filter has read the moment after which the request must not be begun.
     Deadline(DeadlineFacts),
 }
 
@@ -70,33 +70,33 @@ pub enum RoleSpecificRequestFacts {
 pub struct RouteFacts {
     /// `None` where the plan lets requests without a route pass.
     pub route: Option<RouteId>,
-    /// The route fences, and the request may be sent under that fence.
+    /// True if the route fences, and the request may be sent under that fence.
     is_fenced: Cell<bool>,
-    /// Counts the request on its route.
+    /// Counts the request as in flight on its route.
     in_flight: Cell<Option<GaugeGuard>>,
 }
 
 /// The claim of a request, at a guard.
 pub struct TokenClaimFacts {
-    /// The token and the keys that it has claimed.
+    /// The token and the keys that the request has claimed.
     pub claimed: Option<(FencingToken, Rc<[ResourceKey]>)>,
-    /// It has no valid claim, and the guard only observes.
+    /// The reason for which the claim is not valid, if the guard let the request pass because it only observes.
     pub observed: Option<RefusalReason>,
-    /// A proxy stands between gateway and guard, and was detected.
+    /// True if the guard has detected a proxy between it and the gateway.
     pub hop_seen: bool,
 }
 
 /// The deadline of a request, at a filter.
 pub struct DeadlineFacts {
     pub has_deadline: bool,
-    /// The reason for which it would have been refused, if the filter did more than observe.
+    /// The reason for which the filter would have refused the request, if it did more than observe.
     pub observed: Option<RefusalReason>,
 }
 
 /// The lock of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LockFacts {
-    /// When the wait for the lock began. `None` if the lock was held here already.
+    /// The moment when the wait for the lock began. `None` if the lock was already held at this gateway.
     pub wait_began: Option<Instant>,
     /// Time until the lock was granted, or the wait ended without it.
     pub waited: Option<Duration>,
@@ -104,23 +104,23 @@ pub struct LockFacts {
     pub called_from: Option<FencingToken>,
     /// The reason for which the request would have been refused, if the route did more than observe.
     pub observed: Option<RefusalReason>,
-    /// The lock validity had ended when the answer came.
+    /// True if the lock validity had ended when the answer came.
     pub is_validity_lost: bool,
 }
 
-/// How a guard has dealt with a request otherwise than by sending it.
+/// The decision of a guard about a request that it did not simply send.
 #[derive(Debug, Clone, Copy)]
 pub enum ObservedOrReplayed {
-    /// The guard only observes. Otherwise it would have refused the request.
+    /// The guard would have refused the request for this reason, and let it pass because it only observes.
     Observed(RefusalReason),
-    /// The answer is one of an earlier execution.
+    /// The request got the answer of an earlier execution.
     Replayed(ResponseReplayExtent),
 }
 
-/// A request that another gateway has.
+/// A request that was forwarded to another gateway.
 pub struct PeerForwardFacts {
     pub gateway: Arc<str>,
-    /// The time of the last sending.
+    /// The moment of the last sending.
     pub sent: Option<Instant>,
     /// The time from the last sending to the head of the answer, and the report in that head.
     pub answer: Option<(Duration, PeerReportedOutcome)>,
@@ -133,7 +133,8 @@ impl RouteFacts {
 }
 
 impl RequestContext {
-    /// The route of the request is the right one, whatever a service reads in the request.
+    /// Records whether the route fences. Called once the route is certain: no other reading of the request leads to
+    /// another route.
     pub(crate) fn mark_route_fenced(&self, is_fenced: bool) {
         if let Some(RoleSpecificRequestFacts::Route(facts)) = self.subject.get() {
             facts.is_fenced.set(is_fenced);
@@ -154,7 +155,7 @@ impl RequestContext {
         }
     }
 
-    /// Takes over the count of the request on its route; `None` as long as its route is not known.
+    /// Takes the guard that counts the request on its route; `None` before the route is known.
     pub(crate) fn take_route_count(&self) -> Option<GaugeGuard> {
         match self.subject.get()? {
             RoleSpecificRequestFacts::Route(facts) => facts.in_flight.take(),
@@ -182,7 +183,7 @@ impl RequestContext {
         self.keys.get().and_then(|keys| keys.as_ref().ok()).or_else(claimed)
     }
 
-    /// The token of the last dispatch; at a guard that of the claim.
+    /// The token of the last dispatch; at a guard the token of the claim, until the guard has dispatched the request.
     pub fn token(&self) -> Option<FencingToken> {
         if let Some((_, report)) = self.peer_answer() {
             return report.token;
@@ -193,7 +194,8 @@ impl RequestContext {
         }
     }
 
-    /// The reason for which the request would have been refused, if it was not only observed.
+    /// The reason for which the request would have been refused, if the route, the guard or the filter did more than
+    /// observe.
     pub fn shadow_refusal(&self) -> Option<RefusalReason> {
         let by_guard = self.exchange.borrow().as_ref().and_then(|exchange| exchange.answer().by_guard);
         if let Some(by_guard) = by_guard {
@@ -212,7 +214,7 @@ impl RequestContext {
         self.lock.get().observed.or(keys).or(admission).or(subject)
     }
 
-    /// How much of the answer is a replay of an earlier one.
+    /// The part of the answer that is replayed from an earlier one; `None` if no part is.
     pub fn replayed(&self) -> Option<ResponseReplayExtent> {
         if let Some(ObservedOrReplayed::Replayed(extent)) = self.admission.get() {
             return Some(*extent);
@@ -220,7 +222,7 @@ impl RequestContext {
         self.exchange.borrow().as_ref()?.answer().by_guard?.replayed
     }
 
-    /// The answer does not report that the execution is over, although it came in full.
+    /// True if the answer does not report that the execution is over, although it came in full.
     pub fn is_answer_inconclusive(&self) -> bool {
         self.exchange.borrow().as_ref().is_some_and(|exchange| exchange.answer().is_inconclusive)
     }

@@ -1,4 +1,4 @@
-//! The name of this process on the path of a request, and whether the request was here before.
+//! The name of this process in `Via`, by which it finds a request that was here before.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use hyper::{
     header::{HeaderValue, VIA},
 };
 
-/// A pseudonym (RFC 9110, 7.6.3). It shows nothing of the machine, and changes with each start.
+/// The pseudonym of this process (RFC 9110, 7.6.3). It shows nothing of the machine, and changes with each start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViaName {
     name: Arc<str>,
-    /// The entries for `Via`, by HTTP version: see [`ViaName::entry`]. They live as long as the process, so a copy
-    /// needs no reference count: each request has two copies.
+    /// The entries for `Via`, by HTTP version: see [`ViaName::entry`]. They are leaked, so a copy needs no
+    /// reference count, and each request has two copies.
     entries: [HeaderValue; 3],
 }
 
@@ -26,7 +26,7 @@ impl ViaName {
         Self { entries: ["1.0", "1.1", "2"].map(entry), name: name.into() }
     }
 
-    /// Adds our entry to `Via`, for a message that came in this version.
+    /// Adds the entry of this process to `Via`, for a message that was received in this HTTP version.
     pub fn stamp(&self, headers: &mut HeaderMap, came: Version) {
         append(headers, VIA, self.entry(came));
     }
@@ -40,7 +40,7 @@ impl ViaName {
         }
     }
 
-    /// The hops that the request came through.
+    /// Reads the hops of the request from `Via`.
     pub fn chain(&self, headers: &HeaderMap) -> ViaChain {
         let mut hops = ViaChain { count: 0, looped: false };
         for entry in list_entries(headers, &VIA) {
@@ -54,15 +54,16 @@ impl ViaName {
 /// The hops that `Via` names.
 pub struct ViaChain {
     count: u32,
-    /// One of them was this process.
+    /// True if one of the hops was this process.
     pub looped: bool,
 }
 
 impl ViaChain {
-    /// The number of hops.
+    /// Returns the number of hops.
     ///
     /// # Errors
-    /// The request was here before. It would loop until some limit ends it, and hold a lock each time.
+    /// Returns an error if the request was here before. It would go round until some limit ends it, and hold a
+    /// lock each time.
     pub(crate) fn check_loop(self) -> Result<u32, Refusal> {
         match self.looped {
             true => Err(Refusal::new(RefusalReason::Loop, "the request has been here before")),
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
     use fencegate_process::randomness::SystemRandomness;
 
-    /// A hop finds a loop by its own name and by no other name.
+    /// A process finds a loop by its own name and by no other name.
     #[test]
     fn hop_detects_own_name_only() {
         let name = |_| ViaName::new(Guid::new(&SystemRandomness));

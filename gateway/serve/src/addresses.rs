@@ -1,4 +1,5 @@
-//! Binds the addresses of a process before they are advertised, and refuses addresses of another process.
+//! Binds the addresses of a process before they are advertised, and refuses an address at which another
+//! process listens.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -14,7 +15,8 @@ use tracing::info;
 
 use super::error::ProcessError;
 
-/// Binds the admin listener. `beside`: another gateway that is about to stop may listen there.
+/// Binds the admin listener. If `beside`, another gateway that is about to stop may listen at the same
+/// address.
 pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, ProcessError> {
     let bound = ListenAddr::bind(&BindAddress::Tcp(address), takeover(beside));
     let listener = bound
@@ -29,7 +31,7 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
     Ok(listener)
 }
 
-/// Binds the address for other gateways before it is advertised. The workers listen there later.
+/// Binds the address for other gateways before it is advertised. The workers listen at it later.
 pub(super) fn bind_peer(
     peer: &plan::PeerListenerSettings,
     beside: bool,
@@ -56,7 +58,7 @@ pub(super) fn bind_public(
     })
 }
 
-/// `beside`: another gateway that is about to stop may listen there.
+/// If `beside`, another gateway that is about to stop may listen at the same address.
 fn takeover(beside: bool) -> SocketTakeover {
     if beside { SocketTakeover::FromPredecessor } else { SocketTakeover::Never }
 }

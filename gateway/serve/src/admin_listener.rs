@@ -1,4 +1,4 @@
-//! The admin listener. Its address is bound at the start, and it opens when the process can answer.
+//! The admin listener. Its address is bound at the start, and it opens when the process can answer requests.
 
 use std::{
     future::Future,
@@ -24,16 +24,19 @@ use super::{addresses::bind_admin, error::ProcessError};
 /// The admin listener before it opens.
 pub(super) struct BoundAdminListener {
     listener: TcpListener,
-    /// Authenticates requests.
+    /// Authenticates the requests of operators.
     auth: AdminAuth,
     certificates: Option<Arc<ListenerCertificates>>,
-    /// The URL for a browser; `None` where no known name would pass the host check.
+    /// The URL for a browser; `None` if no known name would pass the host check.
     pub(super) page: Option<AdminPageAddress>,
 }
 
 impl BoundAdminListener {
+    /// Binds the address, and reads the files of the listener.
+    ///
     /// # Errors
-    /// A file for TLS or that of the token cannot be used, or the address belongs to another process.
+    /// Returns an error if a file for TLS or for the token cannot be used, or if the address belongs to another
+    /// process.
     pub(super) fn bind(
         admin: &plan::AdminListenerSettings,
         beside: bool,
@@ -47,10 +50,10 @@ impl BoundAdminListener {
         Ok(Self { listener, auth, certificates, page })
     }
 
-    /// Serves `routes` on a thread of its own, and runs `meanwhile` beside them there.
+    /// Serves `routes` on a thread of its own, and runs `meanwhile` on the same thread.
     ///
     /// # Errors
-    /// The machine has no thread for it.
+    /// Returns an error if the machine cannot start a thread.
     pub(super) fn open(
         self,
         routes: Router,
@@ -60,8 +63,9 @@ impl BoundAdminListener {
     }
 }
 
-/// The host is a name of `admin.hosts`, else the address, else the name of the machine. A listener on the loopback is
-/// found by its address alone: under a name stands a proxy before it, at a port of its own.
+/// The URL of the admin page. Its host is a name of `admin.hosts`, otherwise the address, otherwise the name of the
+/// machine. For a listener on the loopback it is the address: a name would lead to a proxy in front of the listener,
+/// which has a port of its own.
 fn page(admin: &plan::AdminListenerSettings, port: u16, machine: String) -> Option<AdminPageAddress> {
     let ours = admin.address.ip();
     let named = admin.hosts.iter().filter(|_| !ours.is_loopback()).find_map(|host| match host {

@@ -1,4 +1,4 @@
-//! Why a process does not start, or did not end well.
+//! The errors of a process that does not start, or did not end well.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use fencegate_process::client_tls::TlsClientConfigError;
 use fencegate_ticket::KeyFileError;
 use fencegate_zookeeper::{session::credentials::ZkTlsCredentialsError, state::OpenStateDirError};
 
-/// An address that cannot be listened on.
+/// The error of a listener that cannot listen at its address.
 #[derive(Debug)]
 pub struct BindError {
     pub listener: String,
@@ -19,7 +19,7 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Why a process does not start or did not end well.
+/// The reason for which a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     #[error("FG0527: listen on {address}, the {listener} listener: {source}{}", remedy(source))]
@@ -56,7 +56,7 @@ pub enum ProcessError {
     DrainTimeout(usize),
 }
 
-/// The most frequent remedy.
+/// The remedy for the most frequent cause of a bind error.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => {

@@ -1,4 +1,5 @@
-//! Starts a filter and waits for a signal. It has no store: nothing is remembered from one request to the next.
+//! Starts a filter and waits for a signal. A filter has no store: it remembers nothing from one request to the
+//! next.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -27,7 +28,7 @@ use super::{
     worker_pool::WorkerPool,
 };
 
-/// The filter's state of a worker.
+/// The part of a worker's state that only a filter has.
 #[derive(Clone)]
 pub(crate) struct DeadlineFilterRole {
     clock_error: Duration,
@@ -59,7 +60,7 @@ impl<N: Network> WorkerRole<N> for DeadlineFilterRole {
 /// Runs until SIGTERM or SIGINT, then drains.
 ///
 /// # Errors
-/// A file or an address cannot be used, or the machine has no thread.
+/// Returns an error if a file or an address cannot be used, or if the machine cannot start a thread.
 pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(plan.serving.log.keys, key_secret::load(&plan.serving.log)?);
     let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_filter());
@@ -90,7 +91,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     Ok(())
 }
 
-/// Returns when a signal demands the end. A filter reads its file once, as a guard does.
+/// Returns when a signal requests the end. A filter reads its file only once, as a guard does.
 async fn wait_shutdown(
     signals: &mut ProcessSignals,
     certificates: Option<&ListenerCertificates>,
@@ -98,7 +99,7 @@ async fn wait_shutdown(
 ) {
     while signals.next().await == SignalAction::Reload {
         warn!("a filter does not read its file again");
-        // Certificates that cannot be used are logged by their reader.
+        // An error is already logged by [`ListenerCertificates::reload`].
         manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Starts a gateway, waits for a signal, and stops everything in an order that keeps locks safe.
+//! Starts a gateway, waits for a signal, and stops its parts in an order that keeps locks safe.
 
 mod builder;
 mod options;
@@ -33,8 +33,8 @@ use super::{
     sd_notify::SystemdNotifier, worker_pool::WorkerPool,
 };
 
-/// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock
-/// released, the session closed. A second signal ends the process at once.
+/// Runs until SIGTERM or SIGINT, then drains: no new connection is accepted, every request in progress is
+/// answered, every lock is released, and the session is closed. A second signal ends the process at once.
 pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(gateway.serving.log.keys, key_secret::load(&gateway.serving.log)?);
     let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_gateway(&gateway));
@@ -60,7 +60,7 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let watch = options.watch;
     let file = options.file;
     let mut reloads = ReloadLoop::new(parts.reloader(file, gateway, workers.update_senders()), watch);
-    // It would keep the channel of the spans open, and the end of the process waits for the last of them.
+    // `parts` has a sender of spans, and the end of the process waits until all senders are dropped.
     drop(parts);
     let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
@@ -76,8 +76,8 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let drain_timeout = config.plan().serving.listener.timeouts.drain;
     let left = main.drain(manager, &process, workers, drain_timeout);
     if left > 0 {
-        // The session is not closed: its nodes stay until its timeout, so that no other holder gets a key whose
-        // upstream may still be at work.
+        // Requests may still be running, so the session is not closed: its nodes stay until its timeout, so
+        // that no other holder gets a key while the upstream may be at work.
         return Err(ProcessError::DrainTimeout(left));
     }
     shared.telemetry.flush_telemetry();
@@ -86,10 +86,10 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     Ok(())
 }
 
-/// Opens the admin listener, and returns the channel of its commands.
+/// Opens the admin listener, and returns the channel of the commands of operators.
 ///
 /// # Errors
-/// The machine has no thread for it.
+/// Returns an error if the machine cannot start a thread.
 fn start_admin(
     listener: BoundAdminListener,
     name: Arc<str>,

@@ -1,4 +1,4 @@
-//! Starts a guard, waits for a signal, and writes its state so that the next start has all of it.
+//! Starts a guard, waits for a signal, and writes its state so that the next start has the whole state.
 
 mod error;
 mod key_source;
@@ -42,12 +42,12 @@ use super::{
 /// The options of `fencegate guard`.
 #[derive(Debug, Clone)]
 pub struct GuardOptions {
-    /// Make the store; none may exist yet.
+    /// Create the store, which must not exist yet.
     pub init: Option<NewStoreParams>,
     pub workers: usize,
 }
 
-/// Runs until SIGTERM or SIGINT, then drains and writes the state that only memory has. Ends by itself when the store
+/// Runs until SIGTERM or SIGINT, then drains and writes the state that is only in memory. It also ends when the store
 /// fails: a decision that cannot be stored must not be acted on.
 pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardProcessError> {
     if plan.store == plan::StoreLocation::Stateless {
@@ -87,7 +87,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
             () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
             () = end.cancelled() => Ok(()),
             failed = guard.wait_for_store_failure() => Err(GuardProcessError::StoreFailed(failed)),
-            // Its failures are those of the store, which are handled above.
+            // Its failures are failures of the store, which the branch above reports.
             () = guard.run_background() => Ok(()),
             () = outcome_probes::probe_in_doubt_endpoints(&OsNetwork, &endpoints, &guard) => Ok(()),
             () = key_source::keep_current(tickets.as_ref()) => Ok(()),
@@ -105,10 +105,10 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     Ok(())
 }
 
-/// The state that the workers of a guard share. They run on threads of their own, or in a simulation.
+/// Assembles the state that the workers of a guard share, in a process or in a simulation.
 ///
 /// # Errors
-/// A file cannot be used, or the machine has no thread for the checks of the endpoint.
+/// Returns an error if a file cannot be used, or if the machine has no thread for the checks of the endpoint.
 pub fn assemble(
     plan: &plan::GuardPlan,
     process: &Arc<ProcessContext>,
@@ -122,8 +122,8 @@ pub fn assemble(
     worker_context::build_context(&plan.serving, process, pool)
 }
 
-/// Returns when a signal requests the end. A guard reads its file once: watermarks and journal are kept under its
-/// settings.
+/// Returns when a signal requests the end. A guard reads its file only once, because watermarks and journal depend on
+/// its settings.
 async fn wait_shutdown(
     signals: &mut ProcessSignals,
     certificates: Option<&ListenerCertificates>,
@@ -131,7 +131,7 @@ async fn wait_shutdown(
 ) {
     while signals.next().await == SignalAction::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
-        // Certificates that cannot be used are logged by their reader.
+        // An error is already logged by [`ListenerCertificates::reload`].
         manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }
 }
@@ -139,7 +139,7 @@ async fn wait_shutdown(
 /// Opens the admin listener. Returns a token that is cancelled when an operator requests the end.
 ///
 /// # Errors
-/// The machine has no thread for it.
+/// Returns an error if the machine cannot start a thread.
 fn start_admin(
     listener: BoundAdminListener,
     plan: &plan::GuardPlan,

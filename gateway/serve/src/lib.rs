@@ -1,18 +1,18 @@
 //! The running process of a gateway, guard or filter: its threads, reload and end.
 //!
-//! - [`gateway_process`], [`guard_process`], [`filter_process`]: start, run and end a process. Begin with the first; [`error`]:
-//!   why one does not start or end well
-//! - `main_thread`, `admin_listener`, [`worker_context`], [`worker_pool`], [`worker`]: the parts of which all are assembled, in the
-//!   order in which they are created. They are independent of the thread they will run on, and of its network, clock and
-//!   ZooKeeper: a simulation runs all of it on one
+//! - [`gateway_process`], [`guard_process`], [`filter_process`]: start, run and end a process. Begin with
+//!   [`gateway_process`]. [`error`]: the errors of a process that does not start or end well
+//! - `main_thread`, `admin_listener`, [`worker_context`], [`worker_pool`], [`worker`]: the parts of every process, in
+//!   the order in which they are created. Workers do not depend on their thread, network, clock and ZooKeeper: a
+//!   simulation runs all of them on one thread
 //! - [`reload`]: puts another plan in force; `plan_publisher`: publishes it to the other gateways
-//! - `signals`, `sd_notify`, `addresses`, [`rlimit`]: what the process has to do with the machine
+//! - `signals`, `sd_notify`, `addresses`, [`rlimit`]: the interfaces of the process to the machine
 //!
-//! What happens to a request is in `fencegate-proxy`; arguments and exit codes are in `fencegate`.
+//! The steps of a request are in `fencegate-proxy`; arguments and exit codes are in `fencegate`.
 
-// The request path is one future within another, a few dozen deep, and rustc computes the layout of all of it.
+// The future of a request nests those of all steps, a few dozen deep, and rustc computes the layout of all of it.
 #![recursion_limit = "256"]
-// `println!` panics when the reader is gone.
+// `println!` panics when the reader of the output has closed it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod addresses;

@@ -1,4 +1,4 @@
-//! The main thread of a process, gateway or guard: it waits for signals while the workers run, and directs the drain.
+//! The main thread of a process: it waits for signals while the workers run, and directs the drain.
 
 use std::{io, thread, time::Duration};
 
@@ -22,7 +22,7 @@ pub(super) struct MainThread {
 }
 
 impl MainThread {
-    /// Registers for signals: from here on none of them kills the process.
+    /// Registers for signals: after this call none of them kills the process.
     pub(super) fn init_main_thread(threads: &ThreadMonitor) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.spawn(threads.register(ThreadRole::Main));
@@ -30,9 +30,9 @@ impl MainThread {
         Ok(Self { runtime, signals })
     }
 
-    /// Stops new work and waits until the workers have finished, for `timeout` at most. A second
-    /// signal ends the process at once, and so does a thread that hangs for [`EXIT_TIMEOUT`] longer. Returns how many
-    /// requests were still running.
+    /// Stops new work and waits until the workers have finished, for at most `timeout`. A second signal ends the
+    /// process at once, and so does a thread that hangs for [`EXIT_TIMEOUT`] longer. Returns how many requests were
+    /// still running.
     pub(super) fn drain(
         self,
         manager: SystemdNotifier,
@@ -58,7 +58,7 @@ impl MainThread {
     }
 }
 
-/// Stops the process if it still runs then. Connections to services are reset by that, as after a kill.
+/// Ends the process if it is still running after `timeout`. Connections to services are then reset, as after a kill.
 async fn exit_after(timeout: Duration, threads: &ThreadMonitor) {
     sleep_unsuspended(timeout).await;
     let hung = threads.unready_thread();

@@ -1,10 +1,10 @@
-//! Publishes to the other gateways which locks a plan takes and grants, and not before every request and lease with
-//! other locks is over.
+//! Publishes to the other gateways which locks a plan takes and grants, after every request and lease with other
+//! locks is over.
 //!
 //! *No gateway locks a key, or leases it, under another lock than the one that is published.* So a route is published
 //! when all requests are over that took other locks for it. A lease pattern is published for as long as a lease may
-//! hold the lock of one of its keys, whatever plan granted it: another plan is put in force only where it has the
-//! locks of all these leases in the same place.
+//! hold the lock of one of its keys, whatever plan granted that lease: another plan is put in force only if it has
+//! the locks of all these leases in the same place.
 
 use std::{
     mem,
@@ -28,34 +28,34 @@ pub struct PlanPublisher {
     member: LocalMember,
     compat: Arc<PlanCompatRegistry>,
     published: Arc<Mutex<PlanPublisherState>>,
-    /// Publishes the routes of the last plan when all requests with other locks are over.
+    /// The task that publishes the routes of the last plan when all requests with other locks are over.
     waiting: Option<JoinHandle<()>>,
 }
 
 struct PlanPublisherState {
     /// The plan that other gateways see.
     now: PublishedLockRules,
-    /// The digest of the plan in force.
+    /// The lock rules of the plan in force.
     latest: PublishedLockRules,
-    /// How many plans were in force.
+    /// The number of plans that were in force.
     plans: u64,
 }
 
-/// How often it is checked whether leases of withdrawn patterns are over.
+/// The interval in which it is checked whether leases of withdrawn patterns are over.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl PlanPublisher {
-    /// The publisher of a process that has published this plan.
+    /// Makes the publisher of a process that has published this plan.
     pub fn new(member: LocalMember, compat: Arc<PlanCompatRegistry>, gateway: &GatewayPlan) -> Self {
         let now = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
         let published = PlanPublisherState { latest: now.clone(), now, plans: 1 };
         Self { member, compat, published: Arc::new(Mutex::new(published)), waiting: None }
     }
 
-    /// `plan` is in force. `left`: config generations in which requests began under locks that it no longer has.
-    /// Until they are over, other gateways have to respect those locks; a plan that takes the same locks as before is
-    /// published at once. `leases`: as they are taken over. Other gateways have to respect those that exist, each
-    /// until its end, and no route waits for that.
+    /// Publishes `plan`, which is in force now. `left` are the key generations whose requests hold locks that the
+    /// plan no longer has. Other gateways have to respect those locks until these requests are over; routes that take
+    /// the same locks as before are published at once. `leases` are the leases as the plan takes them over. Other
+    /// gateways have to respect each of them until its end, and no route waits for that.
     pub fn publish(
         &mut self,
         plan: &CommonServingPlan,
@@ -68,7 +68,8 @@ impl PlanPublisher {
             settings.as_ref().and_then(|settings| settings.bounds.as_ref()),
         );
         let held = leases.map(ConfigSwitchGuard::unreleased_leases).unwrap_or_default();
-        // Before any other part of it is published: a session that switches checks which keys are leased.
+        // This precedes the publication of any other part of the plan: a session that switches checks which keys are
+        // leased.
         self.compat.set_leases(&next, keys(&held));
         let published = self.published.clone();
         let member = self.member.clone();
@@ -84,7 +85,7 @@ impl PlanPublisher {
         let before = self.waiting.take();
         self.waiting = Some(tokio::spawn(async move {
             if let Some(before) = before {
-                // It only fails when the process ends.
+                // This fails only when the process ends.
                 before.await.ok();
             }
             for generation in left {
@@ -92,19 +93,19 @@ impl PlanPublisher {
             }
             {
                 let mut published = lock(&published);
-                // Another plan may have come since, and its own config generations are not over yet.
+                // Another plan may be in force by now, and its own key generations are not over yet. So the rules are
+                // merged with its rules.
                 let next = next.merge_for_switch_to(&published.latest).with_leases_of(&published.now);
                 published.set_published(next, &member);
             }
-            // The next plan's routes do not wait for leases.
+            // This runs in a task of its own, because the routes of the next plan do not wait for leases.
             drop(tokio::spawn(unpublish_ended_leases(published, member, compat, number, held)));
         }));
     }
 }
 
-/// Publishes less and less, as the leases end that are `held`: all that began under plans before the one in force. A
-/// pattern that the plan in force does not lease is then no longer published. Where another plan comes into force,
-/// its own task does that.
+/// Withdraws lease patterns that the plan in force does not have, as the leases in `held` end, which began under
+/// earlier plans. If another plan comes into force, this returns, and the task of that plan does the rest.
 async fn unpublish_ended_leases(
     published: Arc<Mutex<PlanPublisherState>>,
     member: LocalMember,

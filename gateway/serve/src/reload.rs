@@ -1,5 +1,5 @@
-//! Puts another plan in force while requests run: the file is checked in full, then all workers take it over. A bad file
-//! changes nothing.
+//! Puts another plan in force while requests run: the file is checked in full, then all workers take the plan over. A
+//! file with an error changes nothing.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,19 +28,18 @@ use tracing::{error, info, warn};
 
 use super::{plan_publisher::PlanPublisher, worker_context::with_key_refresh};
 
-/// The order to a worker to switch to another config generation.
+/// Tells a worker to switch to another configuration.
 #[derive(Debug)]
 pub struct ConfigUpdate {
     pub config: Arc<ActiveConfig>,
-    /// Sent when nothing starts under the old one any more.
+    /// Sent when no request begins under the former configuration any more.
     pub taken: oneshot::Sender<()>,
 }
 
-/// Reads the file again and puts its plan in force: it has the plan in force, and every part that must receive a
-/// change.
+/// Reads the file again and puts its plan in force. It knows the plan in force, and every part that a change concerns.
 pub struct Reloader {
     pub file: PathBuf,
-    /// The policy at the start. A plan with other settings where these need a restart is refused as a whole.
+    /// The plan at the start. A plan that differs from it in a setting that needs a restart is refused as a whole.
     pub started: GatewayPlan,
     pub gateway: GatewayPlan,
     pub config: Arc<ActiveConfig>,
@@ -55,10 +54,10 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reads the file again, and the served certificates, whatever the file has.
+    /// Reads the policy file again, and also the certificates in use, even if the policy has not changed or is refused.
     ///
     /// # Cancellation
-    /// Must not be dropped: some workers would have the new plan and others the old one.
+    /// The future must not be dropped: some workers would have the new plan and others the old one.
     pub async fn reload(&mut self, dry: bool) -> ReloadReport {
         let mut report = self.reload_policy(dry).await;
         if !dry {
@@ -87,7 +86,8 @@ impl Reloader {
         let same = difference.is_empty();
         let difference = difference.with_restarts_since(&self.started, &gateway);
         if let Some(refusal) = restart_refusal(&difference) {
-            // As a whole: `fencing: guard` without the `tickets` beside it would refuse every fenced request.
+            // The plan is refused as a whole: with `fencing: guard` but without the new `tickets`, every fenced request
+            // would be refused.
             let said = lines.into_iter().chain([refusal]).collect();
             return ReloadReport { result: ReloadResult::Refused, difference, said, fleet: None };
         }
@@ -103,7 +103,7 @@ impl Reloader {
     }
 
     /// # Errors
-    /// A part of the plan cannot be used. Nothing has changed.
+    /// Returns an error if a part of the plan cannot be used. Nothing has changed then.
     async fn apply(&mut self, gateway: GatewayPlan, difference: &PlanDiff) -> Result<(), String> {
         let old = self.config.clone();
         let GatewayContext { process, locks, config: current, compat, leases, .. } = &*self.context;
@@ -137,7 +137,7 @@ impl Reloader {
             fleets.stop_endpoint_tasks();
             format!("start what looks after the endpoints: {failed}")
         })?;
-        // Nothing after this can fail: a plan that is refused changes nothing, not even how the log redacts keys.
+        // Nothing after this line can fail: a plan that is refused changes nothing, not even how the log redacts keys.
         key_redaction::set_key_redaction(gateway.serving.log.keys, secret);
         if let Some(switch) = &switch {
             switch.mark_rekeyed(&difference.rekeyed);
@@ -150,14 +150,14 @@ impl Reloader {
             let (taken, took) = oneshot::channel();
             worker.send(ConfigUpdate { config: config.clone(), taken }).ok().map(|()| took)
         });
-        // Fails for a worker that has ended, and then nothing starts under it either.
+        // The wait fails for a worker that has ended, which starts no request either.
         for took in taken.collect::<Vec<_>>() {
             took.await.ok();
         }
         self.guards.retain(&plan.upstreams);
         self.member.set_plan_fingerprint(gateway.fingerprint);
         compat.apply_mixed_plan_policy(&gateway);
-        // Whether there are leases at all needs a restart; until then the settings in force stay.
+        // To enable or disable leases needs a restart, so without leases in the file the settings in force stay.
         if let (Some(switch), Some(_)) = (&switch, &gateway.leases) {
             switch.set_settings(settings);
         }
@@ -181,7 +181,7 @@ impl Reloader {
         Ok(())
     }
 
-    /// Compares the file with all other gateways. `Err`: why that is not possible.
+    /// Compares the file with all other gateways. The error is the reason for which that is not possible.
     pub async fn compare(&self) -> Result<FleetPlanComparison, String> {
         let checked = PolicyFile::open(&self.file)
             .map_err(|unreadable| unreadable.to_string())?
@@ -238,15 +238,15 @@ fn log_difference(file: &str, result: &str, difference: &PlanDiff) {
     );
 }
 
-/// Detects when a file changes. A file that is being written changes more than once.
+/// Detects when a file has changed and is not being written any more.
 pub(crate) struct FileWatcher {
     file: PathBuf,
     known: Option<Vec<u8>>,
     seen: Option<Vec<u8>>,
 }
 
-/// How often the file is checked. Directories that are swapped as a whole, as orchestrators do, send no event for the
-/// file.
+/// The interval in which the file is read. There is no event to wait for: orchestrators swap whole directories, which
+/// sends no event for the file.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl FileWatcher {
@@ -255,8 +255,8 @@ impl FileWatcher {
         Self { file, seen: known.clone(), known }
     }
 
-    /// Returns when the file has another content than before, and the same one in two checks. A file that is missing
-    /// is about to come back.
+    /// Returns when the file has other content than before, and the same content in two checks. A missing file is not
+    /// reported, because it is about to come back.
     pub(crate) async fn wait_changed(&mut self) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;

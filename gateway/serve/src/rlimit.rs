@@ -1,9 +1,9 @@
-//! Raises the limit of open files: every connection needs one.
+//! Raises the limit of open files, because every connection needs one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Raises the soft limit to the hard limit, and returns it; `None` for no limit.
+/// Raises the soft limit to the hard limit, and returns the limit; `None` if there is none.
 ///
 /// Systems start processes with a soft limit of 1024, because of programs that use `select`. With that limit a
 /// thousand idle clients would take all descriptors, also those for upstreams and ZooKeeper.
@@ -21,9 +21,9 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-/// Warns if so many client connections would leave no descriptors for other uses.
+/// Warns if this many client connections would leave too few descriptors for other uses.
 pub(super) fn warn_if_few_descriptors(connections: usize) {
-    // A request in flight has a connection to its upstream.
+    // Each request in flight also has a connection to its upstream, so every client connection counts twice.
     let wanted = 2 * connections as u64 + RESERVED_DESCRIPTORS;
     if let Some(allowed) = raise_descriptor_limit().filter(|allowed| *allowed < wanted) {
         warn!(
@@ -33,5 +33,5 @@ pub(super) fn warn_if_few_descriptors(connections: usize) {
     }
 }
 
-/// Descriptors for listeners, sessions, stores, the admin listener, and idle pooled connections.
+/// The descriptors for listeners, sessions, stores, the admin listener, and idle pooled connections.
 const RESERVED_DESCRIPTORS: u64 = 256;

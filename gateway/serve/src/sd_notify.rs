@@ -1,5 +1,5 @@
-//! Reports start, reload and end to the service manager, and that the process still works, with the datagrams of
-//! sd_notify(3).
+//! Reports to the service manager start, reload and end, and that the threads still make progress, with the
+//! datagrams of sd_notify(3).
 
 use std::{
     env,
@@ -22,21 +22,21 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-/// The service manager that has started this process, if it wants reports. Often there is none.
+/// Sends reports to the service manager that has started this process, if it wants them. Often there is none.
 #[derive(Debug)]
 pub(super) struct SystemdNotifier {
     address: Option<SocketAddr>,
-    /// It kills a process that has not reported its threads for so long.
+    /// The service manager kills the process if the threads were not reported for this time.
     watchdog: Option<Duration>,
-    /// The end of the start was reported.
+    /// True once the end of the start was reported.
     started: AtomicBool,
 }
 
-/// How often the end of the start is checked. Only a user at a terminal waits for it.
+/// The interval in which it is checked whether the start is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl SystemdNotifier {
-    /// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind `@`.
+    /// Reads the address in `NOTIFY_SOCKET`: a path, or `@` and an abstract name.
     pub(super) fn from_env() -> Self {
         let named = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         let address = named.and_then(|name| match notify_socket_address(&name) {
@@ -63,8 +63,8 @@ impl SystemdNotifier {
         std::future::pending().await
     }
 
-    /// Reports the begin and the end of `reload`. During the start nothing is reported, because `READY=1` would end
-    /// the start.
+    /// Runs `reload`, and reports its begin and its end. During the start nothing is reported, because `READY=1`
+    /// would end the start.
     pub(super) async fn notify_reload<R>(&self, reload: impl Future<Output = R>) -> R {
         let told = self.started.load(Ordering::Relaxed);
         if told {
@@ -77,7 +77,7 @@ impl SystemdNotifier {
         reloaded
     }
 
-    /// Reports that all of `threads` still run, twice within the watchdog's time. Never returns.
+    /// Reports twice within the watchdog's time that all of `threads` make progress. Never returns.
     pub(super) async fn run_watchdog(&self, threads: &ThreadMonitor) {
         if let Some(within) = self.watchdog {
             let mut due = interval(within / 2);
@@ -91,7 +91,7 @@ impl SystemdNotifier {
         std::future::pending().await
     }
 
-    /// Reports the drain: requests in progress are finished, and nothing new is started.
+    /// Reports that the process drains: requests in progress are finished, and nothing new is started.
     pub(super) fn notify_stopping(&self) {
         self.send("STOPPING=1");
     }
@@ -112,16 +112,16 @@ fn notify_socket_address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// `whom` is the id of the process for which the watchdog is meant, if there is one.
+/// Parses the watchdog's time. `whom` is the id of the process for which the watchdog is meant, if it is set.
 fn parse_watchdog(within: Option<&str>, whom: Option<&str>) -> Option<Duration> {
     if whom.is_some_and(|whom| whom != process::id().to_string()) {
         return None;
     }
-    // The timer waits for half of the time.
+    // The interval of the reports is half of this time and must not be zero.
     within?.parse().ok().filter(|within| *within >= 2).map(Duration::from_micros)
 }
 
-/// The clock by which systemd distinguishes two reloads.
+/// The clock with which systemd tells two reloads apart.
 fn monotonic() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::try_from(now).unwrap_or_default()

@@ -16,7 +16,8 @@ pub(super) enum SignalAction {
     Reload,
 }
 
-/// SIGTERM, SIGINT and SIGHUP. Before they are handled, each of them kills the process.
+/// The handlers of SIGTERM, SIGINT and SIGHUP. Before they are registered, each of these signals kills the
+/// process.
 pub(super) struct ProcessSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -24,7 +25,8 @@ pub(super) struct ProcessSignals {
 }
 
 impl ProcessSignals {
-    /// Call this before anything listens, so that every request and connection can end in order.
+    /// Registers the handlers. Must be called before anything listens, so that every request and connection can
+    /// end in order.
     pub(super) fn register(runtime: &Runtime) -> io::Result<Self> {
         let _context = runtime.enter();
         Ok(Self {
@@ -51,12 +53,12 @@ impl ProcessSignals {
         }
     }
 
-    /// During the drain: a further signal that requests the end stops the process at once. Connections to services
-    /// are reset by that, as after a kill.
+    /// Waits, during the drain, for a second signal that requests the end, and then exits at once. Connections to
+    /// services are then reset, as after a kill.
     pub(super) async fn exit_on_second_signal(mut self) {
         self.wait_shutdown_signal().await;
         warn!("second signal: stopping at once; locks go by the session timeout");
-        // The line is in the queue of the log. A reader that stalls delays the end by a second at most.
+        // The warning is in the queue of the log. A reader that stalls delays the exit by at most a second.
         flush_stderr();
         std::process::exit(1);
     }

@@ -32,11 +32,11 @@ use tokio_util::task::TaskTracker;
 
 use super::{error::BindError, reload::ConfigUpdate, worker_context::WorkerContext};
 
-/// What a worker gives to the pipeline of one plan.
+/// The parts that a worker passes to the pipeline of one plan.
 pub struct WorkerPipelineParts<N> {
     pub parts: PipelineParts,
     pub pool: Rc<ConnectionPool<N>>,
-    /// Forwards requests to other gateways, where these can reach this one as well.
+    /// Forwards requests to other gateways; `None` if other gateways cannot reach this one.
     pub forwarder: Option<Rc<PeerForwarder<N>>>,
 }
 
@@ -44,7 +44,8 @@ pub struct WorkerPipelineParts<N> {
 pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
     const ROLE: LocalProcessRole;
 
-    /// By how much the clock of a sender may differ. Where there is such a limit, every answer shows our clock.
+    /// The largest difference between the clocks of a sender and of this process. If there is one, every answer shows
+    /// the clock of this process.
     fn clock_error(&self) -> Option<Duration> {
         None
     }
@@ -55,28 +56,28 @@ pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
     ) -> impl Handler<RawRequest> + use<N, Self>;
 }
 
-/// How a worker ended.
+/// The way in which a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainOutcome {
-    /// Every exchange ended and every answer has left.
+    /// Every exchange has ended and every answer was sent.
     Clean,
     /// The drain took too long; some fenced exchanges may still run upstream.
     TimedOut { exchanges: usize },
 }
 
-/// A worker that listens.
+/// A worker that is listening.
 pub struct WorkerHandle {
-    /// Its address, on which other workers can listen as well.
+    /// The address of the worker, at which other workers can listen as well.
     pub address: ListenAddr,
     pub thread: thread::JoinHandle<DrainOutcome>,
-    /// Receives other config generations.
+    /// Switches the worker to another configuration.
     pub updates: mpsc::UnboundedSender<ConfigUpdate>,
 }
 
-/// Starts a worker and returns once it listens.
+/// Starts a worker, and returns once it listens.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// Returns an error if the worker cannot listen at the address.
 pub fn start<N: Network + Send, R: WorkerRole<N>>(
     network: N,
     address: ListenAddr,
@@ -95,9 +96,9 @@ pub fn start<N: Network + Send, R: WorkerRole<N>>(
                 let tasks = LocalSet::new();
                 let drained = tasks.block_on(&runtime, run(network, address, shared, updates, listening));
                 if drained != DrainOutcome::Clean {
-                    // Dropping an exchange releases its lock while its upstream may be at work. The process ends now;
-                    // the lock goes with the session timeout. The kernel closes the sockets then. Each of them
-                    // resets, so no byte arrives after the end of the process.
+                    // The tasks are not dropped: that would release locks while upstreams may be at work. The process
+                    // ends now, and the locks are released by the session timeout. The kernel then closes the sockets
+                    // with a reset, so no byte arrives after the end of the process.
                     std::mem::forget(tasks);
                 }
                 drained
@@ -113,7 +114,7 @@ pub fn start<N: Network + Send, R: WorkerRole<N>>(
     Ok(WorkerHandle { address, thread, updates: sender })
 }
 
-/// Serves until the drain is over. The bound address is reported as soon as it listens. Call it on a current-thread
+/// Serves until the drain is over. Sends the bound address as soon as it listens. Must be called on a current-thread
 /// runtime inside a `LocalSet`.
 pub async fn run<N: Network, R: WorkerRole<N>>(
     network: N,
@@ -194,7 +195,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
             }
             running_drain_timeout.set(config.plan.listener.timeouts.drain);
             begun.await;
-            // Fails when the receiver no longer waits for it.
+            // The send fails if the reload no longer waits for this worker.
             taken.send(()).ok();
         }
     });
@@ -209,7 +210,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
 
 type BoundListeners<N> = (ListenAddr, (<N as Network>::Listener, Option<<N as Network>::Listener>));
 
-/// Listens on the public address, and on that for gateways where there is one.
+/// Listens on the public address, and on the address for gateways if there is one.
 fn listen<N: Network, R>(
     network: &N,
     address: &ListenAddr,
@@ -230,15 +231,15 @@ fn listen<N: Network, R>(
     Ok((address, (listener, peer_listener.transpose()?)))
 }
 
-/// Makes the steps of each config generation.
+/// Makes the pipeline of each configuration.
 struct PipelineFactory<N, R> {
     shared: WorkerContext<R>,
     network: N,
-    /// Connections to other gateways.
+    /// Idle connections to other gateways, kept over reloads.
     idle: Rc<peers::PeerPool>,
     pool: Rc<ConnectionPool<N>>,
     exchanges: TaskTracker,
-    /// Continues from one config generation to the next.
+    /// Counts requests in flight over all configurations.
     in_flight: ConcurrencyLimit,
 }
 
@@ -283,8 +284,8 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
     }
 }
 
-/// Waits for the connections first, because their requests start exchanges; then for exchanges that no connection
-/// waits for any more.
+/// Waits for the connections first, because their requests start exchanges, and then for exchanges whose connections
+/// have ended.
 async fn drain(within: Duration, connections: &TaskTracker, exchanges: &TaskTracker) -> DrainOutcome {
     connections.close();
     exchanges.close();

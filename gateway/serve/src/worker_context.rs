@@ -1,4 +1,4 @@
-//! What all workers of a process share.
+//! The state that all workers of a process share.
 
 use std::sync::Arc;
 
@@ -22,48 +22,48 @@ use futures_util::future::join;
 
 use crate::error::ProcessError;
 
-/// The state that all workers share.
+/// The state that all workers share, and the role of the process.
 #[derive(Clone)]
 pub struct WorkerContext<R> {
     pub process: Arc<ProcessContext>,
-    /// The config generation that is in force at the start.
+    /// The configuration that is in force at the start.
     pub config: Arc<ActiveConfig>,
     /// The receivers of reports about requests: access log and spans.
     pub telemetry: TelemetrySinks,
     /// The name of this process in `Via`.
     pub via: ViaName,
-    /// The facts about the guards among the upstreams.
+    /// The identities of the guards among the upstreams, as they were observed.
     pub guards: Arc<UpstreamGuardRegistry>,
-    /// The number of requests of each client.
+    /// The counts of each client, for its quotas.
     pub shares: ClientQuotas,
-    /// Another process may have the same address, and is about to stop.
+    /// True if another process that is about to stop may have the same addresses.
     pub beside: bool,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
-    /// The certificates of the public listener, where it speaks TLS.
+    /// The certificates of the public listener; `None` if it speaks plain text.
     pub certificates: Option<Arc<ListenerCertificates>>,
-    /// The address and credentials of this process for other gateways, if they can reach it.
+    /// The address and credentials of this process for other gateways; `None` if they cannot reach it.
     pub local_peer: Option<LocalPeerIdentity>,
     pub role: R,
 }
 
-/// The parts of the workers beside the plan and the base of their process.
+/// The settings of the workers beside the plan and the process context.
 pub(super) struct WorkerPoolConfig<R> {
     pub(super) role: R,
     /// The number of workers.
     pub(super) workers: usize,
-    /// Another process that is about to stop may have the same addresses.
+    /// True if another process that is about to stop may have the same addresses.
     pub(super) beside: bool,
-    /// The newest token so far, and the installation that the tokens belong to.
+    /// The newest token so far, and the installation to which the tokens belong.
     pub(super) token_history: Arc<HighestEpochTracker>,
-    /// The address and credentials of this process for other gateways, if they can reach it.
+    /// The address and credentials of this process for other gateways; `None` if they cannot reach it.
     pub(super) local_peer: Option<LocalPeerIdentity>,
 }
 
-/// The parts that all workers share. From here on the endpoints of the upstreams are checked.
+/// Builds the state that all workers share, and starts the checks of the upstreams' endpoints.
 ///
 /// # Errors
-/// A file of TLS cannot be used, or the machine has no thread.
+/// Returns an error if a file for TLS cannot be used, or if the machine cannot start a thread.
 pub(super) fn build_context<R>(
     plan: &CommonServingPlan,
     process: &Arc<ProcessContext>,
@@ -96,7 +96,8 @@ pub(super) fn build_context<R>(
     })
 }
 
-/// Keeps the keys of issuers of tokens current on the thread that looks after the endpoints of the same plan.
+/// Runs `turning`, and keeps the keys of token issuers current on the same thread, that of the endpoint
+/// checks of the plan.
 pub(super) async fn with_key_refresh(
     turning: impl Future<Output = ()>,
     tokens: Option<Arc<AccessTokenAuthenticator>>,

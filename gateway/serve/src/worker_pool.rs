@@ -1,4 +1,4 @@
-//! All workers of a process, gateway or guard: what they share, their start and their end.
+//! All workers of a process: their shared state, their start and their end.
 
 use std::thread;
 
@@ -19,7 +19,7 @@ use super::{
 /// The threads of the workers.
 pub(super) struct WorkerPool {
     threads: Vec<thread::JoinHandle<DrainOutcome>>,
-    /// One channel for each worker, to switch it to another plan.
+    /// The channels that switch the workers to another configuration, one for each worker.
     updates: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
 }
 
@@ -29,10 +29,10 @@ pub fn default_workers() -> usize {
 }
 
 impl WorkerPool {
-    /// Returns when all workers listen.
+    /// Starts the workers, and returns when all of them listen.
     ///
     /// # Errors
-    /// An address belongs to another process.
+    /// Returns an error if an address belongs to another process.
     pub(super) fn start<R: WorkerRole<OsNetwork>>(shared: WorkerContext<R>) -> Result<Self, ProcessError> {
         let plan = shared.config.plan.clone();
         let workers = shared.workers;
@@ -43,7 +43,8 @@ impl WorkerPool {
         for _ in 0..workers {
             let WorkerHandle { address: bound, thread, updates } =
                 worker::start(OsNetwork, address, shared.clone())?;
-            // With port 0 the first worker chooses the port, and the others listen on the same.
+            // With port 0 the system chooses a port for the first worker, and the others listen at the same
+            // one.
             address = bound;
             pool.threads.push(thread);
             pool.updates.push(updates);
@@ -72,7 +73,8 @@ fn exchanges_left(worker: thread::Result<DrainOutcome>) -> usize {
         Ok(DrainOutcome::Clean) => 0,
         Ok(DrainOutcome::TimedOut { exchanges }) => {
             warn!(exchanges, "drain took too long");
-            // A connection without an exchange holds no lock: its client has only not read the answer.
+            // A connection without an exchange does not count: it holds no lock, and its client has only not
+            // read the answer.
             exchanges
         }
         Err(_) => {

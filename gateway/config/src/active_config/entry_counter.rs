@@ -4,16 +4,17 @@ use std::{cell::Cell, rc::Rc};
 
 use tokio::sync::Notify;
 
-/// Requests of one pipeline that have looked it up and are not counted elsewhere yet. In HTTP/2 other tasks run in
-/// between, and a reload at that moment must still wait for these requests.
+/// Counts the requests of one pipeline that have looked it up and are not counted under its plan yet. In HTTP/2
+/// other tasks run between the two, and a reload at that moment must still wait for these requests.
 #[derive(Default)]
 pub struct PipelineEntryCounter {
     requests: Cell<usize>,
-    /// The last of these requests is counted or has ended.
+    /// Notified when the last of these requests is counted under its plan or has ended.
     none: Notify,
 }
 
-/// A request that has looked up its pipeline. Dropped when it is counted under the plan of that pipeline, or ends.
+/// Counts a request that has looked up its pipeline. It is dropped when the request is counted under the plan of
+/// that pipeline, or ends.
 pub struct PipelineEntryGuard(Rc<PipelineEntryCounter>);
 
 impl PipelineEntryCounter {

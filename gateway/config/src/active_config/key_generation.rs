@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
-/// A key generation. Plans that leave the keys unchanged share it.
+/// A key generation, and whether its requests may begin. Plans that leave the keys unchanged share it.
 #[derive(Debug)]
 pub struct KeyRulesDrainGate {
     running: TaskTracker,
     open: watch::Sender<bool>,
 }
 
-/// A fenced request, from the moment at which its plan is known until no part of it runs any more.
+/// Counts a fenced request, from the moment at which its plan is known until no part of it runs any more.
 pub type RunningRequestGuard = TaskTrackerToken;
 
 /// Opens a key generation once the generations before it have ended.
@@ -50,16 +50,16 @@ impl KeyRulesDrainGate {
 
     /// Returns when all requests that began under other keys have ended.
     pub async fn wait_open(&self) {
-        // The sender belongs to this generation, so it still exists.
+        // The sender is a field of this generation, so the wait cannot fail.
         self.open.subscribe().wait_for(|open| *open).await.ok();
     }
 
-    /// True if nothing runs in this generation, nor in the generations before it.
+    /// True if no request runs in this generation, nor in the generations before it.
     pub fn is_over(&self) -> bool {
         self.is_open() && self.running.is_empty()
     }
 
-    /// Returns when nothing runs in this generation any more, nor in the generations before it.
+    /// Returns when no request runs in this generation any more, nor in the generations before it.
     pub async fn wait_requests_finished(&self) {
         self.wait_open().await;
         self.running.close();
@@ -67,7 +67,7 @@ impl KeyRulesDrainGate {
     }
 }
 
-/// Each generation once.
+/// Removes duplicates, so that each generation occurs once.
 pub(super) fn dedup_generations(
     terms: impl Iterator<Item = Arc<KeyRulesDrainGate>>,
 ) -> Vec<Arc<KeyRulesDrainGate>> {
@@ -78,8 +78,8 @@ pub(super) fn dedup_generations(
 }
 
 impl PendingKeyRulesGeneration {
-    /// Call this when no worker accepts requests in the former generations any more. Returns when all former
-    /// generations have ended.
+    /// Returns when all former generations have ended. Must be called when no worker accepts requests in them any
+    /// more.
     pub async fn wait_predecessors(&self) {
         for before in &self.predecessors {
             before.wait_requests_finished().await;

@@ -10,7 +10,7 @@ use fencegate_policies::plan::{CanonicalAddress, CommonServingPlan, Route, Route
 
 use super::key_generation::{KeyRulesDrainGate, dedup_generations};
 
-/// The service of an upstream, as its name and endpoints identify it.
+/// The identity of a service: the name and the endpoints of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UpstreamServiceIdentity {
     name: Arc<str>,
@@ -28,12 +28,12 @@ pub(super) struct UpstreamKeyRulesGate {
 #[derive(Default)]
 pub(super) struct ServiceGroupChange<'e> {
     pub(super) before: Vec<&'e UpstreamKeyRulesGate>,
-    /// With their numbers in the new plan.
+    /// The upstreams of the new plan, each with its index.
     pub(super) after: Vec<(usize, UpstreamServiceIdentity)>,
     pub(super) keys: KeyRulesChange,
 }
 
-/// How another plan changes the locks of requests to a service.
+/// The way in which another plan changes the locks of requests to a service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum KeyRulesChange {
     #[default]
@@ -65,15 +65,16 @@ impl ServiceGroupChange<'_> {
         self.before.iter().map(|known| &known.location).filter(|place| adds(place)).cloned().collect()
     }
 
-    /// The key generations of the group, each once.
+    /// The key generations of the group, without duplicates.
     pub(super) fn generations(&self) -> Vec<Arc<KeyRulesDrainGate>> {
         dedup_generations(self.before.iter().map(|known| known.generation.clone()))
     }
 }
 
-/// The upstreams of a plan, in the order of their numbers.
+/// The identities of the upstreams of a plan, in the order of the plan.
 pub(super) fn upstream_identities(plan: &CommonServingPlan) -> impl Iterator<Item = UpstreamServiceIdentity> {
-    // An `CanonicalAddress` is equal for any spelling of an address: `localhost:80` and `127.0.0.1:80` are one service.
+    // Two spellings of an address give equal values of `CanonicalAddress`: `localhost:80` and `127.0.0.1:80` are one
+    // service.
     let spots =
         |of: &Upstream| of.endpoints.iter().map(|endpoint| CanonicalAddress::parse(endpoint)).collect();
     plan.upstreams
@@ -81,8 +82,8 @@ pub(super) fn upstream_identities(plan: &CommonServingPlan) -> impl Iterator<Ite
         .map(move |of| UpstreamServiceIdentity { name: of.name.clone(), endpoints: spots(of) })
 }
 
-/// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
-/// endpoint or a key generation, or may have taken requests from each other.
+/// Groups the upstreams that are still known and those of `plan`. Two are in one group if they share a name, an
+/// endpoint or a key generation, or if a request may have moved from one to the other.
 pub(super) fn group_services<'e>(
     old: &CommonServingPlan,
     before: Vec<&'e UpstreamKeyRulesGate>,
@@ -104,8 +105,8 @@ pub(super) fn group_services<'e>(
     for (at, known) in before.iter().enumerate() {
         kin.merge(at, *terms.entry(Arc::as_ptr(&known.generation)).or_insert(at));
     }
-    // A request of one of these routes may now belong to another route, with another key. Only the request itself
-    // shows to which one.
+    // A request of a rekeyed route may now belong to another rekeyed route, with another key. Only the request itself
+    // shows to which one, so the upstreams of all these routes are one group.
     let touched: Vec<usize> = affected_upstreams(old, rekeyed)
         .chain(affected_upstreams(plan, rekeyed).map(|at| begin + at))
         .collect();
@@ -124,11 +125,12 @@ pub(super) fn group_services<'e>(
     groups.into_values().collect()
 }
 
-/// How the locks of these routes change.
+/// Returns how the locks of the `rekeyed` routes change.
 fn key_change(before: &CommonServingPlan, after: &CommonServingPlan, rekeyed: &[String]) -> KeyRulesChange {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let takes = |plan: &CommonServingPlan| -> HashMap<Arc<str>, _> {
-        // Unfenced routes have no key generation, so requests that they gain or lose would show nowhere else.
+        // Unfenced routes are left out, because they have no key generation. A route that loses or gets its fence then
+        // differs.
         let fenced = plan.routes.routes().iter().filter(|route| route.fence.is_some());
         let routes = fenced.filter(|route| rekeyed.contains(&*route.name));
         let takes = |route: &Route| (route.methods.clone(), route.path.clone(), route.conditions.clone());
@@ -138,7 +140,7 @@ fn key_change(before: &CommonServingPlan, after: &CommonServingPlan, rekeyed: &[
     if takes(before) == takes(after) { KeyRulesChange::Change } else { KeyRulesChange::Moved }
 }
 
-/// The upstreams of these routes.
+/// The upstreams of the `rekeyed` routes.
 fn affected_upstreams(plan: &CommonServingPlan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
     // A plan may have ten thousand routes, so the names are looked up in a set.
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();

@@ -56,8 +56,8 @@ fn open_due_generations(openings: &mut Vec<PendingKeyRulesGeneration>) -> usize 
 
 const KEY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
 
-/// A service whose keys change opens when its requests under the old keys have ended; requests of other services do
-/// not count.
+/// A service whose keys change opens when its requests under the old keys have ended; it does not wait for requests
+/// of other services.
 #[test]
 fn rekeyed_service_waits_for_old_requests() {
     let first = first_config();
@@ -93,14 +93,14 @@ fn second_key_change_waits_for_both() {
     assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (1, true));
 }
 
-/// A change that moves no key of a service keeps it closed while an earlier key change still waits.
+/// While an earlier key change of a service still waits, a change that moves no key of the service keeps it closed.
 #[test]
 fn unrelated_change_inherits_pending_wait() {
     let first = first_config();
     let oldest = first.track_request(A);
     let (second, mut openings) = successor_config(&first, &[KEY], &["pay"]);
     let (third, more) = successor_config(&second, &[KEY, ("http://b:80", "http://c:80")], &[]);
-    // Or a change that moves only the keys of another service.
+    // This change moves only the keys of another service.
     let (fourth, also) = successor_config(&third, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more.into_iter().chain(also));
     assert_eq!(open_due_generations(&mut openings), 1, "that of the other service");
@@ -124,7 +124,7 @@ fn unrelated_change_keeps_tracking_old_requests() {
     assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (1, true));
 }
 
-/// The route of a renamed upstream, even with another endpoint, waits for requests that began under the old upstream
+/// After an upstream was renamed, even with another endpoint, its route waits for requests that began under the old
 /// name.
 #[test]
 fn renamed_upstream_waits_for_old_requests() {
@@ -143,11 +143,11 @@ fn renamed_upstream_waits_for_old_requests() {
     }
 }
 
-/// A key change of one upstream also waits for the requests of an upstream that shares a host with it, and closes
-/// both.
+/// If a key of one upstream changes, the upstream and another one with the same host both close, and wait for the
+/// requests of both.
 #[test]
 fn upstreams_sharing_host_wait_together() {
-    // Two spellings of one host: both ports belong to one service.
+    // One host with two ports: both ports belong to one service.
     for shared in ["http://b:80\", \"http://a:80\"", "http://b:80\", \"http://a:443\""] {
         let shared = [("http://b:80\"", shared)];
         let (plan, fleets) = build_plan(&shared);
@@ -170,7 +170,7 @@ fn returning_service_waits_for_old_requests() {
     let first = first_config();
     let oldest = first.track_request(A);
     let (second, mut openings) = successor_config(&first, &WITHOUT_PAY, &["pay"]);
-    // No request waits to be admitted.
+    // The plan without the service has no key generation to open.
     assert_eq!(open_due_generations(&mut openings), 0);
     let (third, more) = successor_config(&second, &[KEY], &["pay"]);
     openings.extend(more);
@@ -197,7 +197,8 @@ const WITHOUT_PAY: [(&str, &str); 2] = [
     ),
 ];
 
-/// A route to another upstream at another endpoint. Only the order of the reloads connects it with `pay`.
+/// A route to another upstream at another endpoint. Only the order of the reloads shows that it may take over
+/// requests of `pay`.
 const CHARGE: [(&str, &str); 3] = [
     ("  a: {endpoints: [\"http://a:80\"]", "  z: {endpoints: [\"http://z:80\"]"),
     ("name: pay, upstream: a", "name: charge, upstream: z"),
@@ -210,7 +211,7 @@ fn route_returning_at_other_service_waits() {
     let first = first_config();
     let oldest = first.track_request(A);
     let (second, mut openings) = successor_config(&first, &WITHOUT_PAY, &["pay"]);
-    // In between comes a change that moves no key.
+    // A reload between the two others moves no key.
     let (third, more) =
         successor_config(&second, &[&WITHOUT_PAY[..], &[("http://b:80", "http://c:80")]].concat(), &[]);
     openings.extend(more);
@@ -227,15 +228,14 @@ fn route_returning_at_other_service_waits() {
 }
 
 /// A route that takes over requests that another route gave up some reloads earlier waits for the requests from
-/// before that. If both changes came in one reload, the requests would wait. They must also wait if the changes come
-/// one after another.
+/// before that, as it would if both changes came in one reload.
 #[test]
 fn later_takeover_waits_for_former_route() {
     let first = first_config();
     let oldest = first.track_request(A);
     let narrowed = ("path: \"/pay/{id}\"", "path: \"/pay/eu/{id}\"");
     let (second, mut openings) = successor_config(&first, &[narrowed], &["pay"]);
-    // This request waits for the oldest one, and concerns requests that the route still matches.
+    // This request waits for the oldest one, and is one that the narrowed route still matches.
     let newer = second.track_request(A);
     let widened = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (third, more) = successor_config(&second, &[narrowed, widened], &["book"]);
@@ -252,8 +252,8 @@ fn later_takeover_waits_for_former_route() {
     drop(newer);
 }
 
-/// A route that begins to fence requests that another route gave up waits for the requests from before that. While it
-/// was unfenced it held no key for them, so the requests that it took over earlier count as well.
+/// A route that begins to fence requests that another route gave up waits for the requests from before that, also if
+/// it has served such requests without a fence for some time.
 #[test]
 fn newly_fenced_route_waits_for_predecessor() {
     let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
@@ -273,7 +273,7 @@ fn newly_fenced_route_waits_for_predecessor() {
     );
 }
 
-/// A route that takes over requests waits for a former route that stopped to fence them before it was removed.
+/// A route that takes over requests waits for those of a former route that lost its fence before it was removed.
 #[test]
 fn unfenced_then_removed_route_delays_successor() {
     let first = first_config();
@@ -313,7 +313,7 @@ const WITHOUT_BOOK: [(&str, &str); 2] = [
     ),
 ];
 
-/// A service that goes in the reload that rekeys another one waits for its old requests when it returns.
+/// A service that is removed by the same reload that rekeys another one waits for its old requests when it returns.
 #[test]
 fn service_removed_alongside_rekey_is_tracked() {
     let first = first_config();
@@ -330,7 +330,7 @@ fn service_removed_alongside_rekey_is_tracked() {
         "one still runs under the key before"
     );
     drop(oldest);
-    // The end of the first key generation lets the second one open.
+    // When the first key generation has ended, the second one can open.
     assert_eq!(
         (
             open_due_generations(&mut openings),
@@ -356,7 +356,8 @@ fn endpoint_takeover_waits_for_former_upstream() {
     assert_eq!((open_due_generations(&mut openings), third.is_generation_open(B)), (1, true));
 }
 
-/// A request that a worker begins by the old plan, after a reload has removed its service, delays a later key change.
+/// A request that a worker begins under the old plan, after a reload has removed its service, delays a later key
+/// change.
 #[test]
 fn request_on_lagging_worker_is_tracked() {
     let first = first_config();

@@ -1,4 +1,4 @@
-//! Tests that the verifier keeps its good keys, whatever the URL returns.
+//! Tests that the verifier keeps its valid keys, whatever the URL returns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,7 +19,7 @@ use tokio::{
 
 use super::*;
 
-/// Seconds since 1970: some time in 2026.
+/// The moment at which tickets are signed and verified, in seconds since 1970.
 const NOW: u64 = 1_800_000_000;
 const OURS: &str = "00112233445566778899aabbccddeeff";
 
@@ -44,7 +44,7 @@ fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
-/// A server that gives each client the same response. An empty response means that it does not respond.
+/// A server that gives every client the same response. If the response is empty, it does not respond.
 struct FakeJwksServer {
     answer: watch::Sender<Vec<u8>>,
     url: String,
@@ -88,7 +88,7 @@ impl FakeJwksServer {
     }
 }
 
-/// A verifier of tickets, and what fetches its keys.
+/// Makes a verifier of tickets, and the fetcher of its keys.
 fn remote_verifier(url: &str, pace: JwksRefreshPolicy) -> (TicketVerifier, JwksFetcher) {
     let verifier = TicketVerifier::without_keys();
     let remote = JwksFetcher::new(url, pace, None, verifier.keys().clone()).expect("a URL");
@@ -114,7 +114,8 @@ const HASTY: JwksRefreshPolicy = JwksRefreshPolicy {
     patience: Duration::from_millis(300),
 };
 
-/// A response that is no key set keeps the old keys; a good one replaces them, so removed keys are unknown.
+/// A response that is no key set leaves the old keys; a valid key set replaces them, so keys that it leaves out are
+/// unknown.
 #[test]
 fn bad_response_keeps_old_keys() {
     run(async {
@@ -160,7 +161,7 @@ fn bad_response_keeps_old_keys() {
     });
 }
 
-/// A ticket of an unknown key causes a fetch soon, but at most one in each `least` interval.
+/// A ticket that names an unknown key causes a fetch soon, but at most one in each `least` interval.
 #[test]
 fn unknown_key_fetches_are_limited() {
     run(async {
@@ -180,14 +181,15 @@ fn unknown_key_fetches_are_limited() {
         server.publish_keys(&[&old, &new]);
         let begun = Instant::now();
         until_good(&signed_ticket(&new)).await;
-        // The first fetch, the one for the unknown key, and at most one more for each pause on a slow machine.
+        // Expected are the first fetch, the one for the unknown key, and on a slow machine at most one more for each
+        // interval.
         let asked = server.asked.load(Ordering::SeqCst);
         let most = 2 + begun.elapsed().as_millis() / least.as_millis();
         assert!((2..=most).contains(&(asked as u128)), "{asked} of {most}");
     });
 }
 
-/// Whoever waits for the keys gets those of a fetch that began afterwards, and an error if there were none.
+/// A wait for the keys ends with the next fetch that begins after it, and with an error if that fetch has failed.
 #[test]
 fn waiting_ends_with_next_fetch() {
     run(async {
@@ -207,8 +209,8 @@ fn waiting_ends_with_next_fetch() {
     });
 }
 
-/// Keys are too old where their newest good fetch has begun longer ago than they may be, however long its answer was on its way,
-/// and a later plan begins with keys of that age.
+/// Keys are too old if their newest successful fetch began longer ago than the limit, however long its response took; a
+/// later plan takes over that age.
 #[test]
 fn keys_age_from_begin_of_good_fetch() {
     const LONGEST: Duration = Duration::from_secs(3600);
@@ -237,7 +239,7 @@ fn keys_age_from_begin_of_good_fetch() {
         server.publish_keys(&[&key]);
         remote.fetch().await.expect("a key set");
         assert!(!remote.are_keys_too_old());
-        // This process stands still between the question and the answer.
+        // The process is frozen between the request for the keys and the response.
         clock.advance_after_next_read(LONGEST + MORE);
         remote.fetch().await.expect("a key set");
         assert!(remote.are_keys_too_old());
@@ -246,7 +248,7 @@ fn keys_age_from_begin_of_good_fetch() {
     });
 }
 
-/// So many may wait for keys and no more, until one of them ends its wait.
+/// At most [`MOST_WAITING`] requests may wait for keys; when one of them ends its wait, another one may wait.
 #[test]
 fn waits_for_keys_are_bounded() {
     let (_, remote) = remote_verifier("http://localhost/", HASTY);
@@ -256,7 +258,7 @@ fn waits_for_keys_are_bounded() {
     assert!(remote.try_begin_wait().is_some());
 }
 
-/// A URL must be absolute and `http`, or `https` where TLS can be spoken, without user information.
+/// A URL must be absolute and `http`, or `https` if TLS settings are given, and without user information.
 #[test]
 fn only_http_urls_are_accepted() {
     for (url, why) in [

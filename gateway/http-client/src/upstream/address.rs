@@ -18,13 +18,13 @@ use super::liveness::AddressLiveness;
 pub struct AddressSet {
     /// The name of the endpoint: `host:port`, or `unix:/path`.
     name: Arc<str>,
-    /// `None` until the first lookup is over; empty while nothing was ever found.
+    /// `None` until the first lookup is over; empty as long as no lookup has found an address.
     known: watch::Sender<Option<Vec<Arc<ResolvedEndpoint>>>>,
-    /// Addresses that lookups have found recently, with the time of the last find.
+    /// Addresses that lookups have found recently, with the moment of the last lookup that found them.
     lately: Mutex<Vec<(ConnectTarget, Instant)>>,
     literal: bool,
     turn: AtomicUsize,
-    /// Whether the last lookup found nothing.
+    /// True if the last lookup found nothing.
     in_vain: AtomicBool,
 }
 
@@ -32,16 +32,16 @@ pub struct AddressSet {
 #[derive(Debug)]
 pub struct ResolvedEndpoint {
     pub socket: ConnectTarget,
-    /// The name of its endpoint.
+    /// The name of the endpoint to which the address belongs.
     pub name: Arc<str>,
-    /// Whether the last lookup no longer found it.
+    /// True if the last lookup did not find this address any more.
     gone: AtomicBool,
-    /// Whether the last attempt to connect failed.
+    /// True if the last attempt to connect to this address failed.
     dead: AtomicBool,
     pub liveness: AddressLiveness,
 }
 
-/// An exchange at an address, for as long as it lives.
+/// Counts an exchange at an address, until it is dropped.
 #[derive(Debug)]
 pub struct OutstandingExchange(Arc<ResolvedEndpoint>);
 
@@ -62,18 +62,18 @@ impl ResolvedEndpoint {
         })
     }
 
-    /// Counts an exchange that begins there.
+    /// Counts an exchange that begins at this address.
     pub fn begin_exchange(self: &Arc<Self>) -> OutstandingExchange {
         self.liveness.begin_exchange();
         OutstandingExchange(self.clone())
     }
 
-    /// Whether lookups no longer find it. Connections to it are then not used again.
+    /// True if lookups do not find this address any more. Its connections are then not used again.
     pub fn is_gone_from_dns(&self) -> bool {
         self.gone.load(Relaxed)
     }
 
-    /// The result of an attempt to connect to it.
+    /// Records whether an attempt to connect to this address has succeeded.
     pub(crate) fn record_connect(&self, did: bool) {
         if self.dead.load(Relaxed) == did {
             self.dead.store(!did, Relaxed);
@@ -81,12 +81,12 @@ impl ResolvedEndpoint {
     }
 }
 
-/// The most addresses of a name. More would be a mistake, and each costs connections.
+/// The most addresses of a name. More are probably a mistake, and each one costs connections.
 const MOST: usize = 64;
-/// How long a find counts as recent. A name server may answer with a few addresses at a time; within this time it has
-/// returned each.
+/// For this long after a lookup has found it, an address counts as recent. A name server may answer with a few of its
+/// addresses at a time; within this time it has returned each of them.
 const LATELY: Duration = Duration::from_secs(600);
-/// The most addresses that are remembered, of several answers.
+/// The most recent addresses that are remembered, from several lookups.
 const MOST_LATELY: usize = 4 * MOST;
 
 impl AddressSet {
@@ -103,7 +103,7 @@ impl AddressSet {
         }
     }
 
-    /// Whether the name is an address already, so that there is nothing to look up.
+    /// True if the name is already an address, so that there is nothing to look up.
     pub(crate) fn is_literal(&self) -> bool {
         self.literal
     }
@@ -113,23 +113,24 @@ impl AddressSet {
         self.known.borrow().clone().unwrap_or_default()
     }
 
-    /// Whether new requests should go to none of the addresses.
+    /// True if all known addresses are silent, so that new requests should go to another endpoint.
     pub(crate) fn all_addresses_silent(&self) -> bool {
         let known = self.known.borrow();
         let mut known = known.iter().flatten().peekable();
         known.peek().is_some() && known.all(|address| address.liveness.is_silent())
     }
 
-    /// All addresses, in no particular order. Waits for the first lookup only; empty if that found nothing.
+    /// Returns all addresses, in no particular order. Waits for the first lookup only; empty if that lookup found
+    /// nothing.
     pub async fn all(&self) -> Vec<Arc<ResolvedEndpoint>> {
         let mut known = self.known.subscribe();
-        // The sender lives in `self`, so this cannot fail.
+        // The sender is in `self`, so this wait cannot fail.
         let known = known.wait_for(Option::is_some).await.ok();
         known.and_then(|known| known.clone()).unwrap_or_default()
     }
 
-    /// All addresses in the order in which to try them. Each call begins with another one. Addresses that did not
-    /// answer come last, and behind them the silent ones. Waits as [`AddressSet::all`] does.
+    /// Returns all addresses in the order in which to try them. Each call begins with another address. Addresses that
+    /// could not be reached come later, and silent ones last. Waits as [`AddressSet::all`] does.
     pub(crate) async fn rotated_addresses(&self) -> Vec<Arc<ResolvedEndpoint>> {
         let mut all = self.all().await;
         if all.len() > 1 {
@@ -140,8 +141,8 @@ impl AddressSet {
         all
     }
 
-    /// The addresses, with those that lookups have found recently; `None` if nothing was ever found. Waits as
-    /// [`AddressSet::all`] does.
+    /// Returns the addresses, with those that lookups have found recently; `None` if no lookup has found an address.
+    /// Waits as [`AddressSet::all`] does.
     pub(crate) async fn known_and_recent_targets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,7 +156,7 @@ impl AddressSet {
         lately.iter_mut().for_each(|(_, at)| *at -= by);
     }
 
-    /// The oldest are forgotten first.
+    /// Remembers addresses that a lookup has found. If there are too many, the oldest are forgotten first.
     fn record_recent_targets(&self, sockets: &[ConnectTarget]) {
         let now = Instant::now();
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +166,7 @@ impl AddressSet {
         lately.extend(sockets.iter().map(|socket| (socket.clone(), now)));
     }
 
-    /// A lookup has found these addresses, at least one. True if they have changed.
+    /// Applies the result of a lookup that found at least one address. Returns true if the addresses have changed.
     pub fn update(&self, mut sockets: Vec<ConnectTarget>) -> bool {
         sockets.sort_unstable();
         sockets.dedup();
@@ -183,17 +184,17 @@ impl AddressSet {
                 .collect();
             for address in &old {
                 address.gone.store(!sockets.contains(&address.socket), Relaxed);
-                // An address that did not answer gets another chance after each lookup.
+                // After each lookup an address that could not be reached is tried again like the others.
                 address.dead.store(false, Relaxed);
             }
-            // Both lists are sorted, so they can be compared like this.
+            // Both lists are sorted, so a comparison in order finds every change.
             let news = old.iter().map(|address| &address.socket).ne(&sockets);
             *known = Some(all);
             news
         })
     }
 
-    /// A lookup found nothing, so the old addresses stay. True if the previous lookup did find some.
+    /// Records that a lookup found nothing, so the old addresses stay. True if the lookup before it had found some.
     pub(crate) fn record_failed_lookup(&self) -> bool {
         self.known.send_if_modified(|known| {
             let first = known.is_none();
@@ -214,7 +215,7 @@ mod tests {
         texts.iter().map(|text| ConnectTarget::parse_literal(text).expect("an address")).collect()
     }
 
-    /// The addresses that the next connection tries, in order.
+    /// Returns the addresses that the next connection tries, in order.
     fn next(addresses: &AddressSet) -> Vec<Arc<ResolvedEndpoint>> {
         addresses.rotated_addresses().now_or_never().expect("something is known")
     }
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!(next(&addresses).len(), 2);
     }
 
-    /// An address that did not answer comes last until the next lookup.
+    /// An address that could not be reached comes last until the next lookup.
     #[test]
     fn unreachable_address_comes_last() {
         let addresses = AddressSet::new("a.example:80".into());
@@ -254,7 +255,7 @@ mod tests {
         assert!((0..4).any(|_| next(&addresses)[0].socket == dead.socket));
     }
 
-    /// An address is gone only when a lookup succeeds without it; a failed lookup changes nothing.
+    /// An address counts as gone only if a lookup succeeds without it; a failed lookup changes nothing.
     #[test]
     fn address_is_gone_only_after_lookup() {
         let addresses = AddressSet::new("a.example:80".into());

@@ -14,13 +14,13 @@ use super::{
 };
 use crate::upstream::pooled_connection::PooledConnection;
 
-/// A connection while it carries an exchange. If it is not returned, it ends with the checkout.
+/// A connection while it carries an exchange. If it is not returned to the pool, the drop closes it.
 pub struct CheckedOutConnection {
     /// Boxed, because a checkout is moved through many steps with the response.
     pooled: Option<Box<PooledConnection>>,
     fleet: Arc<EndpointSet>,
     idle: Rc<IdlePool>,
-    /// How long the connection may be idle afterwards.
+    /// How long the connection may be idle after it was returned.
     keep: Duration,
     _busy: EndpointCountGuard,
     _outstanding: OutstandingExchange,
@@ -50,7 +50,7 @@ impl CheckedOutConnection {
         &self.pooled_ref().gate
     }
 
-    /// The name of the process at the other end, if its identity was checked, with its address.
+    /// The address of the other end and the name of its process; `None` if its identity was not checked.
     pub fn verified_process(&self) -> Option<(&ResolvedEndpoint, &Arc<str>)> {
         let pooled = self.pooled_ref();
         Some((&pooled.address, pooled.process.as_ref()?))
@@ -74,21 +74,21 @@ impl CheckedOutConnection {
         self.pooled_ref().address.liveness.record_response();
     }
 
-    /// Records that the process at the endpoint can serve no request at present, and has not begun with this one. New
-    /// requests go to other processes for a while, if there are any.
+    /// Records that the process at the endpoint can serve no request at present, and has not begun to serve this one.
+    /// New requests go to other processes for a while, if there are any.
     pub fn avoid_endpoint_address(&self) {
         if !self.fleet.is_one_address() {
             self.pooled_ref().address.liveness.avoid_address();
         }
     }
 
-    /// Records that the exchange failed by the endpoint's own fault.
+    /// Records that the exchange failed because of the endpoint.
     pub fn record_failure(&self) {
         self.fleet.record_failure(&self.pooled_ref().endpoint);
     }
 
-    /// Returns the connection to the pool if the exchange is over, as most are at the last byte of their response.
-    /// Otherwise returns the checkout.
+    /// Returns the connection to the pool if the exchange is over in both directions, as most are at the last byte of
+    /// the response. Otherwise returns the checkout.
     pub(crate) fn try_return(mut self) -> Result<(), Self> {
         match self.pooled.take_if(|pooled| pooled.is_exchange_settled()) {
             Some(pooled) => {
@@ -99,8 +99,8 @@ impl CheckedOutConnection {
         }
     }
 
-    /// Returns the connection to the pool when the exchange is over in both directions. An upstream may answer before
-    /// it has read the whole request. Then the connection is closed after `patience`, and no further byte of the
+    /// Returns the connection to the pool when the exchange is over in both directions. If the upstream answers
+    /// before it has read the whole request, the connection is closed after `patience`, and no further byte of the
     /// request is sent.
     pub(crate) async fn return_when_settled(mut self, patience: Duration) {
         let Some(mut pooled) = self.pooled.take() else { return };
@@ -116,12 +116,12 @@ impl CheckedOutConnection {
         self.idle.put(pooled, self.keep);
     }
 
-    /// Limits the idle time to the upstream's own limit. If the connection were used later, a request could meet its
-    /// close.
+    /// Limits the idle time of the connection to that of the upstream. Otherwise the upstream could close the
+    /// connection just as a request is sent over it.
     pub fn limit_idle_time(&mut self, longest: Duration) {
         self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
     }
 }
 
-/// How much earlier than the other side this side closes an idle connection.
+/// An idle connection is closed on this side this much earlier than the other side closes it.
 const KEEP_MARGIN: Duration = Duration::from_secs(1);

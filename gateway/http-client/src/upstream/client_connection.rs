@@ -1,4 +1,4 @@
-//! Speaks HTTP/1.1 or HTTP/2 on a connection to an endpoint, with requests in one form for both.
+//! Speaks HTTP/1.1 or HTTP/2 on a connection to an endpoint. Callers pass requests in one form for both.
 
 use std::{
     cell::{Cell, RefCell},
@@ -43,20 +43,21 @@ pub enum RequestSender {
     Http2(http2::SendRequest<Body>, Rc<H2WriteState>, Scheme),
 }
 
-/// The tasks of one connection. Dropping it ends all of them at once.
+/// The tasks of one connection. The drop aborts all of them at once.
 pub struct ConnectionTasks(Rc<RefCell<JoinSet<()>>>);
 
-/// The receiver of the connection's stream after a switch of protocols, if there is one.
+/// Has the sender that gets the connection's stream after a switch of protocols, if one was requested.
 pub type UpgradeSlot = Rc<Cell<Option<UpgradeSender>>>;
 
-/// No response came.
+/// The error of a request that got no response.
 pub struct SendRequestError {
     pub why: hyper::Error,
-    /// The request, if the library has not begun with it.
+    /// The request, if the library has not begun to send it.
     pub request: Option<Box<Request<Body>>>,
 }
 
-/// The client takes trailers, which only HTTP/2 passes on to the upstream (`TE: trailers`; gRPC asks for it).
+/// Marks a request whose client takes trailers. Only HTTP/2 passes this on to the upstream (`TE: trailers`, which gRPC
+/// needs).
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptsTrailers;
 
@@ -66,7 +67,8 @@ struct ConnectionExecutor(Weak<RefCell<JoinSet<()>>>);
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for ConnectionExecutor {
     fn execute(&self, task: F) {
-        // If the upgrade fails, the connection is being dropped, and nothing of it may go on.
+        // If the upgrade of the pointer fails, the connection is being dropped, so none of its tasks may start any
+        // more.
         if let Some(tasks) = self.0.upgrade() {
             tasks.borrow_mut().spawn_local(task);
         }
@@ -91,12 +93,12 @@ impl Drop for ConnectionTasks {
     }
 }
 
-/// The most bytes of a response that are read before the client takes them, and the longest head. The library's
-/// default is 400 KiB. A client that does not read costs up to five times as much: the library reads one such chunk,
+/// The most bytes of a response that are read before the client takes them, and the longest head. The library's default
+/// is 400 KiB. A client that does not read costs up to five times as much: the library reads one chunk of this size,
 /// passes one on, and holds two to be written, each in a buffer that may be larger.
 const READ_AHEAD: usize = 48 << 10;
 
-/// The limits of a response's head over HTTP/1.1. A larger head is an error without further details.
+/// The limits of a response's head over HTTP/1.1. A larger head ends the exchange with an error.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseHeadLimits {
     pub fields: usize,
@@ -104,7 +106,7 @@ pub struct ResponseHeadLimits {
     pub bytes: usize,
 }
 
-/// `fields`: the most fields of a response.
+/// Opens an HTTP/1.1 connection. `fields` is the most fields of a response.
 pub(crate) async fn handshake_http1<S>(
     stream: S,
     fields: usize,
@@ -138,7 +140,7 @@ where
             (Ok(()), Some(taker)) => {
                 let parts = connection.into_parts();
                 let stream = Box::new(parts.io.into_inner().into_inner());
-                // This fails if the receiver has gone; then the stream is closed.
+                // If the receiver has gone, the send fails, and the stream is dropped and closed.
                 drop(taker.send(UpgradedIo { stream, first: parts.read_buf, held: None }));
                 Ok(())
             }
@@ -152,7 +154,8 @@ where
     Ok((RequestSender::Http1(sender, parting, read_flag), running))
 }
 
-/// Returns once the other side has shown that it speaks HTTP/2. Before that no byte of a request may be written.
+/// Opens an HTTP/2 connection. Returns once the other side has shown that it speaks HTTP/2: before that no byte of a
+/// request may be written.
 pub(crate) async fn handshake_http2<S>(
     stream: S,
     scheme: Scheme,
@@ -173,7 +176,7 @@ where
     running.0.borrow_mut().spawn_local(async move {
         let error = connection.await.err();
         debug!(error = error.as_ref().map(tracing::field::display), "upstream connection ended");
-        // This fails once the connection is open, because the error has no receiver then.
+        // Once the connection is open, nobody receives this error, so the send fails.
         drop(ended.send(error));
     });
     tokio::select! {
@@ -189,7 +192,7 @@ where
     Ok((RequestSender::Http2(sender, seen, scheme), running))
 }
 
-/// The window for incoming data. A connection carries one exchange at a time.
+/// The flow-control window for responses. A connection carries one exchange at a time.
 const WINDOW: u32 = 256 << 10;
 /// The longest head of a response, in bytes.
 const LONGEST_HEAD: u32 = 64 << 10;
@@ -209,7 +212,7 @@ impl RequestSender {
         }
     }
 
-    /// Returns when the last request is sent in full. An error: it never will be.
+    /// Returns when the last request is sent in full, or an error if it never will be.
     pub(crate) async fn wait_sent(&mut self) -> Result<(), hyper::Error> {
         match self {
             Self::Http1(sender, ..) => sender.ready().await,
@@ -220,13 +223,13 @@ impl RequestSender {
         }
     }
 
-    /// Whether no byte has come since the last request. Always false for HTTP/2, where frames may come at any time.
+    /// True if no byte was received since the last request. Always false for HTTP/2, where frames may come at any time.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self, Self::Http1(_, _, read_flag) if !read_flag.get())
     }
 
-    /// Whether the other side has said that it has processed nothing of the last request. Always false for HTTP/1.1, which
-    /// has no word for it.
+    /// True if the other side has said that it has processed nothing of the last request. Always false for HTTP/1.1,
+    /// which cannot say that.
     pub fn is_request_unprocessed(&self) -> bool {
         matches!(self, Self::Http2(_, seen, _) if seen.is_request_unprocessed())
     }
@@ -247,7 +250,7 @@ impl RequestSender {
                 Either::Right(sender.try_send_request(request))
             }
         };
-        // Without a wrapping future, through which the response would be copied.
+        // The future is not wrapped in an async block, through which the response would be copied.
         answer.map_err(send_request_error)
     }
 }
@@ -257,7 +260,8 @@ fn send_request_error(mut failed: TrySendError<Request<Body>>) -> SendRequestErr
     SendRequestError { why: failed.into_error(), request: back }
 }
 
-/// RFC 9113, 8.2.2 and 8.3.1: the host is a pseudo-field, and there are no connection-specific fields.
+/// Converts a request to HTTP/2, which has the host as a pseudo-field and no connection-specific fields (RFC 9113,
+/// 8.2.2 and 8.3.1).
 fn to_http2(mut request: Request<Body>, scheme: Scheme) -> Request<Body> {
     *request.version_mut() = Version::HTTP_2;
     let host = request.headers_mut().remove(HOST);
@@ -276,7 +280,7 @@ fn to_http2(mut request: Request<Body>, scheme: Scheme) -> Request<Body> {
     request
 }
 
-/// Converts a returned request back, because it may be sent again over HTTP/1.1.
+/// Converts a returned request back to HTTP/1.1, because it may be sent again over that version.
 fn to_http1(mut request: Request<Body>) -> Request<Body> {
     if request.version() != Version::HTTP_2 {
         return request;

@@ -13,20 +13,21 @@ use super::{
     tls::TlsFileGeneration,
 };
 
-/// A connection carries one exchange at a time. Dropping it ends it at once: queued bytes are never sent, and an
-/// incomplete exchange ends with a reset.
+/// A connection, which carries one exchange at a time. Its drop closes it at once: queued bytes are never sent, and
+/// an incomplete exchange ends with a reset.
 pub struct UpstreamConnection {
     sender: RequestSender,
     pub gate: Rc<WriteGate>,
     running: ConnectionTasks,
-    /// The generation of the TLS files that it was made with.
+    /// The generation of the TLS files with which the connection was made.
     generation: Option<TlsFileGeneration>,
-    /// Whether it has carried an exchange before, so that the other side may have closed it meanwhile.
+    /// True if the connection has carried an exchange before, so that the other side may have closed it while it was
+    /// idle.
     pub reused: bool,
 }
 
 impl UpstreamConnection {
-    /// A new connection. `gate`: the gate directly above its socket.
+    /// Makes a connection whose `gate` is directly above its socket.
     pub fn new(
         sender: RequestSender,
         running: ConnectionTasks,
@@ -36,18 +37,18 @@ impl UpstreamConnection {
         Self { sender, gate, running, generation, reused: false }
     }
 
-    /// Whether its last exchange is over, as far as the HTTP library reports.
+    /// True if the last exchange is over, as far as the HTTP library reports.
     pub fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
 
-    /// Whether it is open, and was made with the present TLS files.
+    /// True if the connection is open, and was made with the present TLS files.
     pub fn is_usable(&self) -> bool {
         self.generation.as_ref().is_none_or(TlsFileGeneration::is_current) && !self.sender.is_closed()
     }
 
-    /// Whether its exchange is over in both directions, and all of it is written. For HTTP/2 that takes a wait, see
-    /// [`UpstreamConnection::wait_settled`].
+    /// True if the exchange is over in both directions, and all of the request is written. Always false for HTTP/2,
+    /// which needs [`UpstreamConnection::wait_settled`].
     pub(super) fn is_exchange_settled(&self) -> bool {
         matches!(&self.sender, RequestSender::Http1(sender, ..) if sender.is_ready())
             && self.gate.is_flushed()
@@ -61,36 +62,37 @@ impl UpstreamConnection {
         self.sender.send(request)
     }
 
-    /// Whether it died under a request without a byte of a response, after earlier exchanges. Then the other side has
-    /// most likely closed it while it was idle.
+    /// True if the connection has carried exchanges before and has received no byte for this one. If it breaks now,
+    /// the other side has most likely closed it while it was idle.
     pub fn is_reused_unanswered(&self) -> bool {
         self.reused && self.sender.is_unanswered()
     }
 
-    /// Whether the other side may say that it has not processed a request.
+    /// True if the protocol lets the other side say that it has not processed a request.
     pub fn can_refuse_unprocessed(&self) -> bool {
         matches!(&self.sender, RequestSender::Http2(..))
     }
 
-    /// Whether the other side has said that it has processed nothing of the last request.
+    /// True if the other side has said that it has processed nothing of the last request.
     pub fn is_request_unprocessed(&self) -> bool {
         self.sender.is_request_unprocessed()
     }
 
-    /// Waits for the end of the exchange. True if it is over in both directions, and all of it is written.
+    /// Waits for the end of the exchange. Returns true if it is over in both directions, and all of the request is
+    /// written.
     pub async fn wait_settled(&mut self) -> bool {
         if self.sender.wait_sent().await.is_err() {
             return false;
         }
         if let RequestSender::Http2(_, seen, _) = &self.sender {
-            // The library writes in a task of its own, so wait for it.
+            // The library writes in a task of its own, so its last flush has to be awaited.
             seen.wait_until(|_| self.gate.is_flushed()).await;
         }
         self.running.reap_finished();
         self.gate.is_flushed()
     }
 
-    /// The stream itself, once the upstream has switched protocols; `None` on HTTP/2.
+    /// The receiver of the bare stream after a switch of protocols; `None` on HTTP/2.
     pub fn upgraded_stream(&self) -> Option<oneshot::Receiver<UpgradedIo>> {
         let RequestSender::Http1(_, parting, _) = &self.sender else { return None };
         let (taker, taken) = oneshot::channel();
@@ -98,7 +100,7 @@ impl UpstreamConnection {
         Some(taken)
     }
 
-    /// Returns when the last chunk of a request was sent.
+    /// Returns a tracker of the moment when the last chunk of a request was sent.
     pub fn last_write_tracker(&self) -> LastWriteTracker {
         match &self.sender {
             RequestSender::Http1(..) => LastWriteTracker::Bytes(self.gate.clone()),
@@ -107,10 +109,10 @@ impl UpstreamConnection {
     }
 }
 
-/// The progress of a request on its way out.
+/// Tracks when bytes of a request were last sent.
 pub enum LastWriteTracker {
     Bytes(Rc<WriteGate>),
-    /// By frames for HTTP/2, where some bytes belong to no request.
+    /// For HTTP/2 by frames, because some written bytes belong to no request.
     Frames(Rc<H2WriteState>),
 }
 

@@ -19,20 +19,20 @@ use super::address::AddressSet;
 /// An endpoint, shared by all workers, and by all plans that have it.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Unique among all endpoints, also of later plans.
+    /// A number that is unique among all endpoints, also those of later plans.
     pub id: u64,
-    /// `host:port`, or `unix:/path`.
+    /// The name in the policy: `host:port`, or `unix:/path`.
     pub name: Arc<str>,
     pub addresses: Arc<AddressSet>,
     hash: u64,
     limits: PoolLimits,
-    /// Requests in flight.
+    /// The number of requests in flight.
     busy: AtomicUsize,
-    /// Idle connections.
+    /// The number of idle connections.
     idle: AtomicUsize,
-    /// Requests that wait for a connection.
+    /// The number of requests that wait for a connection.
     waiting: AtomicUsize,
-    /// One permit per connection.
+    /// The permits for connections, one for each.
     places: Arc<Semaphore>,
     wait_notifier: IdleEvictionTrigger,
     health: EndpointHealthState,
@@ -43,13 +43,15 @@ pub type IdleEvictionTrigger = watch::Sender<()>;
 
 #[derive(Debug)]
 struct EndpointHealthState {
-    /// The last result of the active checks: the plan that made them, and in the lowest bit whether it is unhealthy.
+    /// The last result of the active checks: the number of the plan that made them, with the bit [`UNHEALTHY`] below
+    /// it.
     verdict: AtomicU64,
-    /// Failures in a row.
+    /// The number of failed exchanges in a row.
     failures: AtomicUsize,
-    /// The end of its ejection, in milliseconds after `born`. A time in the past: not ejected.
+    /// The end of the ejection, in milliseconds after `born`. The endpoint is not ejected if that moment is in the
+    /// past.
     ejected_until: AtomicU64,
-    /// Ejections that followed each other closely.
+    /// The number of ejections that followed each other closely.
     ejections: AtomicU64,
     born: Instant,
 }
@@ -57,13 +59,13 @@ struct EndpointHealthState {
 /// The bit of a check result that marks it as unhealthy.
 const UNHEALTHY: u64 = 1;
 
-/// Whether requests go to an endpoint, and why not.
+/// Tells whether requests go to an endpoint, and if not, for which reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointState {
     Usable,
     Unhealthy,
     Ejected,
-    /// It leaves requests without a response, and does not answer probes.
+    /// The endpoint leaves requests without a response, and does not answer probes.
     Silent,
 }
 
@@ -80,7 +82,7 @@ impl EndpointState {
     }
 }
 
-/// Counts something at an endpoint for as long as it lives.
+/// Counts a request or a connection of an endpoint, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct EndpointCountGuard {
     endpoint: Arc<Endpoint>,
@@ -156,7 +158,7 @@ impl Endpoint {
         self.count(|endpoint| &endpoint.busy)
     }
 
-    /// Counts an idle connection; `None` if there are enough of them.
+    /// Counts an idle connection; `None` if the endpoint already has as many as it may have.
     pub(crate) fn count_idle(self: &Arc<Self>) -> Option<EndpointCountGuard> {
         let counted = self.count(|endpoint| &endpoint.idle);
         (self.idle.load(Relaxed) <= self.limits.max_idle).then_some(counted)
@@ -167,17 +169,17 @@ impl Endpoint {
         EndpointCountGuard { endpoint: self.clone(), counter: what }
     }
 
-    /// Connections, in use or idle.
+    /// The number of connections, both busy and idle.
     pub fn connections(&self) -> usize {
         self.limits.max_connections.saturating_sub(self.places.available_permits())
     }
 
-    /// The permit for a further connection; `None` if there are as many as allowed.
+    /// Takes the permit for a further connection; `None` if there are as many connections as allowed.
     pub fn try_acquire(&self) -> Option<ConnectionPermit> {
         self.places.clone().try_acquire_owned().ok()
     }
 
-    /// The permit for a connection that carries no request, and is not counted.
+    /// Makes a permit for a connection that carries no request and is not counted.
     pub(crate) fn uncounted_permit() -> ConnectionPermit {
         Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it")
     }
@@ -188,35 +190,37 @@ impl Endpoint {
     /// Dropping the future gives up the position in the queue.
     pub async fn acquire(self: Arc<Self>) -> ConnectionPermit {
         let _waiting = self.count(|endpoint| &endpoint.waiting);
-        // Notified after the count, so that a worker that checks now sees the waiting request.
+        // Workers are notified after the request is counted, so that a worker that checks now sees the waiting
+        // request.
         self.wait_notifier.send_replace(());
         self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Requests that wait for a connection, at any worker.
+    /// The number of requests that wait for a connection, at any worker.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// An exchange has succeeded.
+    /// Records that an exchange has succeeded.
     pub fn record_success(&self) {
         if self.health.failures.load(Relaxed) > 0 {
             self.health.failures.store(0, Relaxed);
         }
     }
 
-    /// An exchange has failed by the endpoint's own fault. True if there were too many failures in a row.
+    /// Records that an exchange has failed because of the endpoint. Returns true if there were too many failures in a
+    /// row.
     pub fn record_failure(&self, eject: &OutlierEjection) -> bool {
         self.health.failures.fetch_add(1, Relaxed) + 1 >= eject.failures
             && self.state() == EndpointState::Usable
     }
 
-    /// How many exchanges have failed there since the last one that succeeded, or since its last ejection.
+    /// The number of exchanges that have failed since the last success, or since the last ejection.
     pub fn failures_in_a_row(&self) -> usize {
         self.health.failures.load(Relaxed)
     }
 
-    /// Ejects the endpoint for a while, and for longer if the last ejection was a short time ago. Returns the length.
+    /// Ejects the endpoint for a while, and for longer if the last ejection was a short time ago. Returns the time.
     pub fn eject(&self, eject: &OutlierEjection) -> Duration {
         let health = &self.health;
         health.failures.store(0, Relaxed);
@@ -230,10 +234,10 @@ impl Endpoint {
         lasts
     }
 
-    /// Sets the result of the active checks. `plan`: the number of the plan that made them. True if the result has
-    /// changed.
+    /// Sets the result of the active checks that the plan with the number `plan` has made. Returns true if the result
+    /// has changed.
     ///
-    /// A check of an earlier plan may end when the next plan has taken over, and is ignored then: if the next plan
+    /// A check of an earlier plan may end after the next plan has taken over, and is then ignored: if the next plan
     /// has no checks, nothing could correct the result.
     pub(crate) fn set_check_result(&self, plan: u64, well: bool) -> bool {
         let verdict = plan << 1 | if well { 0 } else { UNHEALTHY };

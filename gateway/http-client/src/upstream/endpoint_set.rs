@@ -32,7 +32,7 @@ use super::{
 #[derive(Debug)]
 pub struct UpstreamSet {
     all: Vec<Arc<EndpointSet>>,
-    /// How many plans came before.
+    /// The number of plans that came before this one.
     plan: u64,
     wait_notifier: IdleEvictionTrigger,
     /// Ends the tasks of the endpoints when another plan takes over.
@@ -41,12 +41,12 @@ pub struct UpstreamSet {
     metrics: EndpointMetrics,
 }
 
-/// Whether the names of endpoints are looked up.
+/// Tells whether the names of endpoints are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameResolutionMode {
-    /// They are looked up again and again.
+    /// Names are looked up periodically.
     Dns,
-    /// They are never looked up, because nothing is sent.
+    /// Names are never looked up, because nothing is sent.
     Literal,
 }
 
@@ -54,22 +54,22 @@ enum NameResolutionMode {
 #[derive(Debug)]
 pub struct EndpointSet {
     pub upstream: Upstream,
-    /// How many plans came before the one that this was made for.
+    /// The number of plans that came before the plan of this set.
     plan: u64,
     endpoints: Vec<Arc<Endpoint>>,
     /// `None` for plain text.
     pub tls: Option<UpstreamTlsConnector>,
     turn: AtomicUsize,
-    /// Held during an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
+    /// Held during an ejection: if the last two endpoints fail at the same moment, only one of them may be ejected.
     ejecting: Mutex<()>,
     pub metrics: EndpointMetrics,
-    /// Whether a response has shown that an intermediary stands before the service.
+    /// True if a response has shown that an intermediary stands before the service.
     intermediary: AtomicBool,
 }
 
 impl UpstreamSet {
     /// # Errors
-    /// A file for TLS cannot be used.
+    /// Returns an error if a file for TLS cannot be used.
     pub fn new(
         plan: &CommonServingPlan,
         metrics: &EndpointMetrics,
@@ -77,7 +77,7 @@ impl UpstreamSet {
         Self::build(plan, metrics, watch::Sender::new(()), UpstreamTlsConnector::open, None)
     }
 
-    /// For display only: no file is read, and nothing can be sent over TLS.
+    /// Makes a set for display only: no file is read, and nothing can be sent over TLS.
     pub fn for_display(plan: &CommonServingPlan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &ClientTls| Ok(UpstreamTlsConnector::trusting_none());
         let mut upstreams =
@@ -86,16 +86,16 @@ impl UpstreamSet {
             upstreams.names = NameResolutionMode::Literal;
         }
         for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
-            // No name is looked up here, so nothing may wait for a lookup.
+            // In this set no name is looked up, so the lookups are marked as over: nothing may wait for one.
             endpoint.addresses.record_failed_lookup();
         }
         upstreams
     }
 
-    /// The endpoint sets of the next plan. Endpoints that are in both plans keep their state.
+    /// Makes the endpoint sets of the next plan. Endpoints that are in both plans keep their state.
     ///
     /// # Errors
-    /// A file for TLS cannot be used.
+    /// Returns an error if a file for TLS cannot be used.
     pub fn for_next_plan(
         &self,
         plan: &CommonServingPlan,
@@ -146,13 +146,13 @@ impl UpstreamSet {
         Ok(upstreams)
     }
 
-    /// Shows these endpoints in the metrics from now on.
+    /// Makes the metrics show these endpoints.
     pub(super) fn publish_metrics(self: &Arc<Self>) {
         let shown: Weak<Self> = Arc::downgrade(self);
         self.metrics.set_source(shown);
     }
 
-    /// The endpoint set of an upstream. `id`: from the plan that this was made for.
+    /// The endpoint set of an upstream. `id` must be from the plan for which this set was made.
     pub fn get(&self, id: UpstreamId) -> &Arc<EndpointSet> {
         &self.all[id.0]
     }
@@ -169,7 +169,7 @@ impl UpstreamSet {
         self.wait_notifier.subscribe()
     }
 
-    /// Ends the tasks: another plan has taken over.
+    /// Ends the tasks of the endpoints, because another plan has taken over.
     pub fn stop_endpoint_tasks(&self) {
         self.retired.cancel();
     }
@@ -190,9 +190,9 @@ impl EndpointMetricsSource for UpstreamSet {
 }
 
 impl EndpointSet {
-    /// The endpoint of this name, if the new plan uses it in the same way.
+    /// Finds the endpoint with this name, if the new plan uses it with the same settings.
     fn find_endpoint(&self, new: &Upstream, name: &Arc<str>) -> Option<Arc<Endpoint>> {
-        // Idle connections were made by the old plan's settings, so these have to be the same.
+        // Idle connections were made with the settings of the old plan, so these settings have to be equal.
         let old = &self.upstream;
         if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
             return None;
@@ -201,7 +201,7 @@ impl EndpointSet {
         self.endpoints.iter().find(same).cloned()
     }
 
-    /// The addresses of a name. They are kept even if the upstream's other settings change.
+    /// The addresses behind a name. They are kept even if other settings of the upstream change.
     fn addresses(&self, name: &Arc<str>) -> Option<Arc<AddressSet>> {
         let same = self.endpoints.iter().find(|one| one.name == *name)?;
         Some(same.addresses.clone())
@@ -211,22 +211,24 @@ impl EndpointSet {
         &self.endpoints
     }
 
-    /// Whether it has one endpoint with a literal address, so that it has one address for ever.
+    /// True if there is one endpoint and its name is an address, so that the address never changes.
     pub(super) fn is_one_address(&self) -> bool {
         matches!(&self.endpoints[..], [one] if one.addresses.is_literal())
     }
 
-    /// Whether requests go to another endpoint than this one.
+    /// True if requests can go to another endpoint than `than`.
     pub(super) fn has_other_usable_endpoint(&self, than: &Endpoint) -> bool {
         self.endpoints.iter().any(|other| other.id != than.id && other.state() == EndpointState::Usable)
     }
 
-    /// Records that a response shows an intermediary before the service. True the first time, also over reloads.
+    /// Records that a response shows an intermediary before the service. Returns true only the first time; a reload
+    /// does not reset this.
     pub fn note_intermediary(&self) -> bool {
         !self.intermediary.load(Relaxed) && !self.intermediary.swap(true, Relaxed)
     }
 
-    /// The order in which a request tries the endpoints. `key`: the hash for [`load_balance::LbPolicy::ByKey`].
+    /// Returns the order in which a request tries the endpoints. `key` makes the hash for
+    /// [`load_balance::LbPolicy::ByKey`].
     pub fn cursor(self: &Arc<Self>, key: impl FnOnce() -> u64) -> EndpointCursor<'_> {
         let sharing = &self.upstream.sharing;
         if let [only] = &self.endpoints[..] {
@@ -242,7 +244,7 @@ impl EndpointSet {
         EndpointCursor { fleet: self, endpoints: stops, position: 0, fresh: false }
     }
 
-    /// An exchange has failed by the endpoint's own fault.
+    /// Records that an exchange has failed because of the endpoint, and ejects the endpoint if it has failed too often.
     pub fn record_failure(&self, endpoint: &Endpoint) {
         let eject = &self.upstream.sharing.eject;
         if !endpoint.record_failure(eject) {
@@ -250,7 +252,7 @@ impl EndpointSet {
         }
         let _one_at_a_time = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = |other: &&Arc<Endpoint>| other.state() == EndpointState::Usable;
-        // The last usable endpoint is never ejected: a failing one is better than none.
+        // The last usable endpoint is never ejected: a failing endpoint is better than none.
         if endpoint.state() != EndpointState::Usable || self.endpoints.iter().filter(usable).count() < 2 {
             return;
         }
@@ -277,7 +279,7 @@ impl EndpointSet {
         }
     }
 
-    /// Applies the result of a lookup; `None`: nothing was found in time.
+    /// Applies the result of a lookup; `None` if no address was found in time.
     pub(crate) fn record_lookup(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
         let upstream = &self.upstream.name;
         let name = &endpoint.name;
@@ -296,14 +298,14 @@ impl EndpointSet {
         }
     }
 
-    /// No check reports the state of these endpoints, so they count as healthy.
+    /// Marks these endpoints as healthy, because the plan has no checks that could report their state.
     pub(super) fn mark_all_healthy(&self) {
         for endpoint in &self.endpoints {
             endpoint.set_check_result(self.plan, true);
         }
     }
 
-    /// Applies the result of the active checks. It is ignored if a later plan has taken the endpoint over.
+    /// Applies the result of an active check. The result is ignored if a later plan has taken the endpoint over.
     pub(crate) fn record_check(&self, endpoint: &Endpoint, well: bool) {
         if endpoint.set_check_result(self.plan, well) {
             let state = if well { EndpointState::Usable } else { EndpointState::Unhealthy };
@@ -314,41 +316,41 @@ impl EndpointSet {
     }
 }
 
-/// The endpoints that one request tries: each at most once, and once more if a pooled connection had died.
+/// The endpoints that one request tries: each at most once, and once more if a pooled connection was dead.
 #[derive(Debug)]
 pub struct EndpointCursor<'f> {
     pub fleet: &'f Arc<EndpointSet>,
     endpoints: SmallVec<[&'f Arc<Endpoint>; 4]>,
     position: usize,
-    /// Whether to take no idle connection: after a dead one the others are likely to be dead, too.
+    /// True if no idle connection may be used: after a dead one the others are probably dead, too.
     pub fresh: bool,
 }
 
 impl<'f> EndpointCursor<'f> {
-    /// The endpoint to try now; `None` when all were tried.
+    /// The endpoint to try now; `None` when all endpoints were tried.
     pub fn current(&self) -> Option<&'f Arc<Endpoint>> {
         self.endpoints.get(self.position).copied()
     }
 
-    /// Goes on to the next endpoint, because nothing could be sent to this one.
+    /// Goes on to the next endpoint, because nothing could be sent to the current one.
     pub fn advance(&mut self) {
         self.position += 1;
     }
 
-    /// Goes to this endpoint only.
+    /// Limits the request to this endpoint.
     pub fn pin_to(&mut self, endpoint: &Endpoint) {
         self.endpoints.retain(|stop| stop.id == endpoint.id);
         self.position = 0;
     }
 
-    /// Nothing could be sent over the connection. `reused`: it was an idle one, and has most likely died while it was
-    /// idle.
+    /// Records that nothing could be sent over a connection. `reused` is true if it was an idle one, which has most
+    /// likely been closed while it was idle; then the same endpoint is tried again.
     pub fn record_dead_connection(&mut self, reused: bool) {
         if reused && !self.fresh { self.fresh = true } else { self.advance() }
     }
 
-    /// The endpoint has said that it has processed nothing of the request. The next one is tried, or the same one again
-    /// where it is the last: it may have ended only that connection.
+    /// Records that the endpoint has said that it has processed nothing of the request. The next endpoint is tried; if
+    /// there is none, the same one is tried again over a new connection, because it may have ended only the old one.
     pub fn advance_after_unprocessed(&mut self) {
         self.fresh = true;
         if self.position + 1 < self.endpoints.len() {

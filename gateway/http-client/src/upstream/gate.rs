@@ -1,13 +1,13 @@
-//! The write gate: no byte of a fenced request leaves after its permission to send has expired.
+//! The write gate: no byte of a fenced request is written after its permission to send has expired.
 //!
-//! A check before sending is not enough. HTTP libraries queue: between "send this" and the write to the socket lies an
-//! unbounded time, for instance a pause of the whole process. So the check sits in `poll_write` itself, directly on the
-//! socket. Two gaps stay open: a pause between the check and the system call, and bytes that are already in the
-//! kernel's buffers. Only a comparison of tokens on the other side closes those.
+//! A check before sending is not enough. HTTP libraries queue: between the call that sends a request and the write to
+//! the socket an unbounded time may pass, for instance in a pause of the whole process. So the check is in `poll_write`
+//! itself, directly on the socket. Two gaps stay open: a pause between the check and the system call, and bytes that
+//! are already in the kernel's buffers. Only a comparison of tokens on the other side closes those.
 //!
-//! The second gap is kept short. A kernel goes on sending for a process that is killed, for a minute and more, and
-//! for one that stands still. So every socket resets when it is closed abruptly, from its first byte on, and the
-//! kernel gives up bytes of a fenced request that stay unacknowledged for too long. An orderly end takes the reset
+//! The second gap is kept short. A kernel goes on sending for a process that is killed or frozen, for a minute and
+//! more. So every socket is set to be reset when it is closed abruptly, from its first byte on, and the kernel gives up
+//! bytes of a fenced request that stay unacknowledged for too long. When the exchange ends in order, the reset is taken
 //! back.
 
 use std::{
@@ -36,7 +36,7 @@ use super::h2_observer::H2WriteState;
 pub struct GatedIo<S: ResetOnClose> {
     io: S,
     gate: Rc<WriteGate>,
-    /// The delivery limit that the socket has at present.
+    /// The delivery limit that is set on the socket at present.
     undelivered: Option<Duration>,
 }
 
@@ -46,45 +46,46 @@ pub struct WriteGate {
     clock: SharedClock,
     state: RefCell<WriteGateState>,
     written: Cell<u64>,
-    /// Whether bytes were written since the last complete flush. The HTTP library flushes when its own buffer is empty;
-    /// before that more may follow.
+    /// True if bytes were written since the last complete flush. The HTTP library flushes when its own buffer is empty,
+    /// so before the flush more bytes may follow.
     unflushed: Cell<bool>,
     last_write: Cell<Instant>,
-    /// For HTTP/2: the frames, which show whether a request was sent in full.
+    /// For HTTP/2: the state of the frames, which shows whether a request was sent in full.
     frames: OnceCell<Rc<H2WriteState>>,
-    /// Whether the response to a request that was sent in full is awaited even after the permission has expired.
+    /// True if the response to a request that was sent in full is awaited even after the permission has expired.
     awaited: Cell<bool>,
-    /// How long the kernel may try to deliver a byte of this exchange. `None`: the kernel's default.
+    /// How long the kernel may try to deliver a byte of this exchange. `None` is the kernel's default.
     undelivered: Cell<Option<Duration>>,
 }
 
 #[derive(Debug)]
 enum WriteGateState {
-    /// Unfenced requests and health checks pass.
+    /// All bytes pass: an unfenced request, a health check, or no exchange.
     Open,
     /// Bytes pass only while this permission holds.
     Armed(Arc<dyn SendPermission>),
-    /// The request was sent in full, and its response is awaited. All bytes pass, because none belongs to a request.
+    /// The request was sent in full, and its response is awaited. All bytes pass, because none of them belongs to a
+    /// request.
     ListenOnly,
-    /// The exchange is being ended in order, under a permission that held. Bytes pass, and so does the end. A
-    /// connection that is dropped before the peer has all of it is reset all the same.
+    /// The exchange is being ended in order, under a permission that held. Bytes pass, and so does the end of the
+    /// stream. If the connection is dropped before the peer has received all of it, it is reset all the same.
     Closing,
     /// No byte passes any more.
     Shut(GateShutReason),
 }
 
-/// Why a gate is shut.
+/// The reason for which a gate is shut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateShutReason {
     /// The permission expired before a write.
     ProofLost,
-    /// The response did not come within the time limit, measured from the first byte. Measured from the last byte it
-    /// may still come.
+    /// The response did not come within the time limit, which counts from the first byte. The upstream, for which it
+    /// counts from the last byte, may still answer.
     Late,
     /// The process stops, and does not wait any longer.
     Stopped,
-    /// This side ended the exchange before its response was complete, because the rest of the request's body does not
-    /// come, or the response cannot be passed on.
+    /// This process ended the exchange before its response was complete, because the rest of the request's body does
+    /// not come, or the response cannot be passed on.
     Cut,
     /// The exchange ended before its response was complete, for a reason that is not known.
     Abandoned,
@@ -114,21 +115,21 @@ impl WriteGate {
         self.frames.get_or_init(|| frames.clone());
     }
 
-    /// Records that the response is awaited once the request is sent in full. On HTTP/2 window updates and pings
-    /// still have to be sent then.
+    /// Records that the response is awaited even after the permission has expired, once the request is sent in full. On
+    /// HTTP/2 window updates and pings still have to be sent then.
     pub fn set_awaiting_response(&self) {
         self.awaited.set(true);
     }
 
-    /// Whether no byte written from now on can belong to a request, because the kernel has all of it.
+    /// True if no byte that is written from now on can belong to a request, because the kernel has the whole request.
     fn is_request_flushed(&self) -> bool {
         let waits = self.awaited.get() && matches!(*self.state.borrow(), WriteGateState::Armed(_));
         waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.is_request_sent())
     }
 
-    /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
+    /// Must be called before a request is queued on the connection. It resets the count, and lets bytes pass only under
     /// `permission`. The kernel tries to deliver them for its default time, unless [`Self::set_ack_timeout`] is called
-    /// after this.
+    /// afterwards.
     pub fn arm(&self, permission: Option<Arc<dyn SendPermission>>) {
         self.written.set(0);
         self.awaited.set(false);
@@ -139,19 +140,19 @@ impl WriteGate {
         }
     }
 
-    /// Call this when the exchange is complete in both directions.
+    /// Must be called when the exchange is complete in both directions.
     pub fn disarm(&self) {
         self.arm(None);
     }
 
-    /// Bounds the time of delivery: the kernel gives the connection up if the peer does not acknowledge a byte within
-    /// `longest`, also while this process stands still. The socket gets the limit before the next byte.
+    /// Bounds the time of delivery: the kernel closes the connection if the peer does not acknowledge a byte within
+    /// `longest`, also while this process is frozen. The socket gets the limit before the next byte.
     pub fn set_ack_timeout(&self, longest: Duration) {
         self.undelivered.set(Some(longest));
     }
 
-    /// Lets further bytes pass if the permission still holds, so that the connection can be closed in order. If it is
-    /// dropped while it [is closing](Self::is_closing), it is reset.
+    /// Lets further bytes pass if the permission still holds, so that the connection can be closed in order. If the
+    /// connection is dropped while it [is closing](Self::is_closing), it is reset.
     pub fn begin_close_if_held(&self) {
         let held = match &*self.state.borrow() {
             WriteGateState::Armed(permission) => permission.may_send_at(self.clock.now()),
@@ -161,26 +162,26 @@ impl WriteGate {
             | WriteGateState::Shut(_) => false,
         };
         if held {
-            // The count of written bytes stays until the next exchange is armed, because the upstream may still work on
-            // them.
+            // The count of written bytes stays until the next exchange is armed: the upstream may still work on these
+            // bytes, which decides whether the outcome is known.
             self.state.replace(WriteGateState::Closing);
         }
     }
 
-    /// Whether the connection is being closed in order, and bytes of it may not have arrived. Each shutdown of the
-    /// stream checks again.
+    /// True if the connection is being closed in order, and some of its bytes may not have arrived. Each shutdown of
+    /// the stream checks this again.
     pub fn is_closing(&self) -> bool {
         matches!(*self.state.borrow(), WriteGateState::Closing)
     }
 
-    /// Records that the connection ends. An exchange under way then ends with a reset.
+    /// Records that the connection ends. An exchange that is not over then ends with a reset.
     pub(crate) fn shut_unless_open(&self) {
         if !self.is_open() {
             self.shut(GateShutReason::Abandoned);
         }
     }
 
-    /// Shuts the gate for ever. Only the first reason counts.
+    /// Shuts the gate for good. Later reasons do not replace the first one.
     pub fn shut(&self, reason: GateShutReason) {
         let mut state = self.state.borrow_mut();
         if !matches!(*state, WriteGateState::Shut(_)) {
@@ -188,8 +189,8 @@ impl WriteGate {
         }
     }
 
-    /// Shuts the gate if it was armed with this permission, which does not hold any more. Another exchange may use the
-    /// connection by now; then nothing happens.
+    /// Shuts the gate if it was armed with this permission, which does not hold any more. If another exchange uses the
+    /// connection by now, nothing happens.
     pub fn shut_if_armed_with(&self, permission: &dyn SendPermission) {
         let is_ours = |armed: &Arc<dyn SendPermission>| std::ptr::addr_eq(Arc::as_ptr(armed), permission);
         let ours = matches!(&*self.state.borrow(), WriteGateState::Armed(armed) if is_ours(armed));
@@ -198,25 +199,25 @@ impl WriteGate {
         }
     }
 
-    /// Bytes given to the kernel since the gate was armed.
+    /// The number of bytes that were given to the kernel since the gate was armed.
     pub fn written_bytes(&self) -> u64 {
         self.written.get()
     }
 
-    /// Whether the kernel has all bytes of the HTTP library.
+    /// True if the kernel has all bytes of the HTTP library.
     pub fn is_flushed(&self) -> bool {
         !self.unflushed.get()
     }
 
-    /// When the last byte was given to the kernel.
+    /// The moment when the last byte was given to the kernel.
     pub fn last_write(&self) -> Instant {
         self.last_write.get()
     }
 
-    /// The instant of the last write on the clock of deadlines, or a later one.
+    /// The moment of the last write on the clock of deadlines, or a later one.
     pub fn last_write_bound(&self) -> BootInstant {
-        // The runtime's clock stands still while the machine sleeps, which makes the result later. That is the safe
-        // side.
+        // While the machine sleeps, the runtime's clock does not advance, so `elapsed` is too short and the result too
+        // late. That is safe: the caller only waits longer.
         self.clock.now() - self.last_write.get().elapsed()
     }
 
@@ -224,7 +225,7 @@ impl WriteGate {
         matches!(*self.state.borrow(), WriteGateState::Shut(GateShutReason::ProofLost))
     }
 
-    /// Whether this side gave the exchange up, so that the other side may still be at work.
+    /// True if this process ended the exchange, so that the other side may still be at work.
     pub fn is_locally_aborted(&self) -> bool {
         matches!(
             *self.state.borrow(),
@@ -241,7 +242,8 @@ impl WriteGate {
         matches!(*self.state.borrow(), WriteGateState::Open)
     }
 
-    /// One comparison per write. The failpoints are the two places where a pause matters: before and after it.
+    /// Returns an error if no byte may be written. The failpoints are the two places where a pause matters: before and
+    /// after the check.
     fn check_may_write(&self) -> io::Result<()> {
         if self.is_request_flushed() {
             self.state.replace(WriteGateState::ListenOnly);
@@ -269,8 +271,8 @@ impl WriteGate {
     }
 }
 
-/// An observer of a request's body, which cuts the exchange off if the body breaks, whatever the HTTP library does
-/// then.
+/// An observer of a request's body. If the body breaks, it shuts the gate, whatever the HTTP library does with the
+/// broken body.
 pub struct CutOnBrokenBody(pub Rc<WriteGate>);
 
 impl BodyObserver for CutOnBrokenBody {
@@ -280,15 +282,16 @@ impl BodyObserver for CutOnBrokenBody {
 }
 
 impl<S: ResetOnClose> GatedIo<S> {
-    /// `io`: a socket on which nothing was written yet.
+    /// `io` is a socket on which nothing was written yet.
     pub fn new(io: S, gate: Rc<WriteGate>) -> Self {
-        // Bytes in the kernel's buffer must not arrive if the exchange does not end well. Nothing is dropped in a
-        // process that is killed, so this cannot wait for the end.
+        // Bytes in the kernel's buffer must not arrive if the exchange does not end well. A process that is killed runs
+        // no drop, so the reset is set at the beginning.
         io.reset_on_close();
         Self { io, gate, undelivered: None }
     }
 
-    /// Everything that comes before a write. The check comes last, so that a pause before the write is least likely.
+    /// Prepares and checks a write. The check is last, so that a pause between it and the write is as unlikely as
+    /// possible.
     fn prepare_write(&mut self) -> io::Result<()> {
         let undelivered = self.gate.undelivered.get();
         if self.undelivered != undelivered {
@@ -303,7 +306,7 @@ impl<S: ResetOnClose> GatedIo<S> {
 
 impl<S: ResetOnClose> Drop for GatedIo<S> {
     fn drop(&mut self) {
-        // An open gate has no exchange with a permission, or one that was answered in full.
+        // If the gate is open, the exchange had no permission or was answered in full, so the stream may end in order.
         if self.gate.is_open() {
             self.io.flush_on_close();
         }
@@ -353,8 +356,8 @@ impl<S: AsyncWrite + ResetOnClose + Unpin> AsyncWrite for GatedIo<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.gate.is_open() && !self.gate.is_closing() {
-            // A FIN in the middle of an exchange would look like an orderly end, so the drop resets the connection
-            // instead.
+            // A FIN in the middle of an exchange would look like its orderly end. So nothing is closed here, and the
+            // drop resets the connection.
             return Poll::Ready(Ok(()));
         }
         let polled = Pin::new(&mut self.io).poll_shutdown(cx);

@@ -1,10 +1,10 @@
-//! Follows the frames of an HTTP/2 connection (RFC 9113, 4.1), to determine for sure whether a request was sent in
-//! full. The library queues bytes while the other side's windows are full, and a response may come before the request
-//! is sent.
+//! Parses the frames of an HTTP/2 connection (RFC 9113, 4.1), to know for certain whether a request was sent in full.
+//! The library queues bytes while the other side's windows are full, and a response may come before the request is
+//! sent.
 //!
 //! It also determines whether the other side has said that it has not processed a request (RFC 9113, 8.7). The library
-//! reports the error of a stream; but when a connection ends, streams that were processed may get the error of its GOAWAY
-//! as well, and its last stream is not reported.
+//! reports the error of a stream. But when a connection ends, streams that were processed may also get the error of its
+//! GOAWAY, and the last stream that the GOAWAY names is not reported.
 
 use std::{
     cell::Cell,
@@ -20,12 +20,12 @@ use tokio::{
     time::Instant,
 };
 
-/// A connection whose frames are followed. It lies below the HTTP library and above TLS.
+/// A connection whose frames are parsed. It is below the HTTP library and above TLS.
 pub(crate) struct H2ObservedIo<S> {
     io: S,
     out: H2WritePosition,
     incoming: H2ReadPosition,
-    /// Bytes of the first frame that have come in.
+    /// The received bytes of the first frame.
     greeting: Vec<u8>,
     seen: Rc<H2WriteState>,
 }
@@ -33,22 +33,22 @@ pub(crate) struct H2ObservedIo<S> {
 /// The facts about a connection, shared with the code that sends on it.
 #[derive(Debug)]
 pub struct H2WriteState {
-    /// Whether the other side has sent its settings, so that it does speak HTTP/2.
+    /// True if the other side has sent its settings, so that it does speak HTTP/2.
     greeted: Cell<bool>,
-    /// Whether this side has acknowledged them.
+    /// True if this side has acknowledged the settings of the other side.
     acknowledged: Cell<bool>,
     /// The newest stream. It belongs to the present exchange if it is newer than `before`.
     newest: Cell<u32>,
     before: Cell<u32>,
-    /// Whether the last frame of the newest stream's request was taken from the library.
+    /// True if the frame that ends the request of the newest stream was taken from the library.
     ended: Cell<bool>,
-    /// When the last piece of a request was taken from the library.
+    /// The moment when the last piece of a request was taken from the library.
     last_piece: Cell<Instant>,
-    /// The last stream that was reset as refused, if any was.
+    /// The last stream that the other side has reset as refused.
     refused: Cell<Option<u32>>,
-    /// The last stream for which a piece of an answer came, also of an interim one.
+    /// The last stream for which a part of a response came, final or interim.
     answered: Cell<Option<u32>>,
-    /// The lowest last stream of all GOAWAY frames.
+    /// The lowest stream that a GOAWAY frame has named as the last one.
     last_processed: Cell<Option<u32>>,
     changed: Notify,
 }
@@ -60,7 +60,7 @@ struct H2ReadPosition {
     have: usize,
     /// Bytes of the payload that are still to come.
     rest: usize,
-    /// The begin of the payload, of which `kept` bytes have come.
+    /// The first bytes of the payload, of which `kept` were received.
     begin: [u8; 4],
     kept: usize,
 }
@@ -81,7 +81,8 @@ struct H2WritePosition {
 enum H2FrameKind {
     Other,
     SettingsAck,
-    /// A frame of a request. `last`: only the continuation of its fields may follow.
+    /// A frame of a request. `last` is true if it has `END_STREAM`: then only the continuation of its fields may
+    /// follow.
     Request {
         stream: u32,
         last: bool,
@@ -94,7 +95,7 @@ enum H2FrameKind {
 }
 
 const HEAD: usize = 9;
-/// `PRI * HTTP/2.0`, and so on.
+/// The length of the client preface, which begins with `PRI * HTTP/2.0`.
 const PREFACE: usize = 24;
 
 const DATA: u8 = 0;
@@ -125,20 +126,20 @@ impl H2WriteState {
         }
     }
 
-    /// Another exchange begins.
+    /// Records that another exchange begins: later streams belong to it.
     pub fn begin_exchange(&self) {
         self.before.set(self.newest.get());
         self.ended.set(false);
     }
 
-    /// Whether the present exchange's request was taken from the library in full.
+    /// True if the request of the present exchange was taken from the library in full.
     pub(crate) fn is_request_sent(&self) -> bool {
         self.newest.get() > self.before.get() && self.ended.get()
     }
 
-    /// Whether the other side has said that it has processed nothing of the present exchange's request: it has reset the
-    /// stream as refused, or has ended the connection with an earlier last stream (RFC 9113, 8.7). Not after a piece of an
-    /// answer.
+    /// True if the other side has said that it has processed nothing of the present exchange's request: it has reset
+    /// the stream as refused, or has ended the connection with an earlier last stream (RFC 9113, 8.7). Always false
+    /// once a part of a response has come.
     pub fn is_request_unprocessed(&self) -> bool {
         let stream = self.newest.get();
         stream > self.before.get()
@@ -147,7 +148,7 @@ impl H2WriteState {
                 || self.last_processed.get().is_some_and(|last| last < stream))
     }
 
-    /// Both sides have shown that they speak HTTP/2.
+    /// True if both sides have shown that they speak HTTP/2.
     pub(crate) fn is_http2_established(&self) -> bool {
         self.greeted.get() && self.acknowledged.get()
     }
@@ -156,7 +157,7 @@ impl H2WriteState {
         self.last_piece.get()
     }
 
-    /// Returns once `reached` is true. It is checked again after each write.
+    /// Returns once `reached` is true. It is evaluated again after each write.
     pub async fn wait_until(&self, reached: impl Fn(&Self) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -173,7 +174,7 @@ impl H2WriteState {
             H2FrameKind::SettingsAck => self.acknowledged.set(true),
             H2FrameKind::Request { stream, last, fields_go_on } => {
                 self.newest.set(self.newest.get().max(stream));
-                // `END_STREAM` takes effect only after the rest of the fields.
+                // If fields go on in a continuation, the request ends only with their last frame.
                 self.ended.set(last && stream == self.newest.get() && !fields_go_on);
                 self.last_piece.set(Instant::now());
             }
@@ -187,7 +188,7 @@ impl H2WriteState {
 }
 
 impl H2ReadPosition {
-    /// These bytes came in.
+    /// Parses received bytes.
     fn parse_received_frames(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
         while !bytes.is_empty() {
             if self.have < HEAD {
@@ -213,7 +214,7 @@ impl H2ReadPosition {
         }
     }
 
-    /// The frame has come in full.
+    /// Records the facts of a frame that was received in full.
     fn record_frame(&self, seen: &H2WriteState) {
         let [_, _, _, kind, _, id @ ..] = self.head;
         let stream = u32::from_be_bytes(id) & 0x7fff_ffff;
@@ -232,7 +233,7 @@ impl H2ReadPosition {
 }
 
 impl H2WritePosition {
-    /// The stream has accepted `bytes`.
+    /// Parses `bytes`, which the stream has accepted.
     fn advance(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -255,7 +256,7 @@ impl H2WritePosition {
     }
 }
 
-/// Length and meaning of the frame with this head. `before`: the frame before it.
+/// Returns the length and the meaning of the frame with this head. `before` is the frame before it.
 fn parse_head(head: [u8; HEAD], before: H2FrameKind) -> (usize, H2FrameKind) {
     let [high, middle, low, kind, flags, id @ ..] = head;
     let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
@@ -265,7 +266,8 @@ fn parse_head(head: [u8; HEAD], before: H2FrameKind) -> (usize, H2FrameKind) {
         DATA => H2FrameKind::Request { stream, last: flagged, fields_go_on: false },
         HEADERS => H2FrameKind::Request { stream, last: flagged, fields_go_on: flags & END_HEADERS == 0 },
         SETTINGS if flagged => H2FrameKind::SettingsAck,
-        // Only a continuation may follow unfinished fields. It ends the stream only if the frame before had the flag.
+        // A continuation follows unfinished fields. It ends the request only if the frame with the first fields had
+        // `END_STREAM`.
         CONTINUATION => match before {
             H2FrameKind::Request { last: true, .. } | H2FrameKind::Continuation { .. } => {
                 H2FrameKind::Continuation { stream, fields_go_on: flags & END_HEADERS == 0 }
@@ -285,7 +287,7 @@ impl<S> H2ObservedIo<S> {
         (Self { io, out, incoming, greeting: Vec::new(), seen: seen.clone() }, seen)
     }
 
-    /// Checks that the first frame is settings; anything else is another protocol.
+    /// Checks that the first frame is settings; anything else means that the other side does not speak HTTP/2.
     fn check_preface(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.seen.greeted.get() || bytes.is_empty() {
             return Ok(());

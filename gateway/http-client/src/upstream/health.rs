@@ -1,5 +1,5 @@
-//! The active health checks, on connections of their own: a check never waits behind a request, and never runs under
-//! a lock. Beside them run the probes of processes with an identity, see [`ConnectionPool::probe_addresses`].
+//! The active health checks, on connections of their own: a check never waits for a request, and never holds a lock.
+//! Processes with an identity are also probed, see [`ConnectionPool::probe_addresses`].
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -28,8 +28,8 @@ use super::{
 };
 use crate::http1::Http1Connection;
 
-/// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
-/// not make endpoints look unhealthy. `turning` is run there beside the checks.
+/// Checks the endpoints of a plan until another plan takes over. The checks have a thread of their own, because a busy
+/// worker must not make endpoints look unhealthy. `turning` runs on the same thread.
 pub fn start_endpoint_tasks<N: Network + Send>(
     network: N,
     upstreams: &Arc<UpstreamSet>,
@@ -49,8 +49,8 @@ pub fn start_endpoint_tasks<N: Network + Send>(
     Ok(())
 }
 
-/// Takes the endpoints over. Call it when the new plan cannot fail any more: before that, endpoints may belong to the
-/// plan in force.
+/// Takes the endpoints over for a new plan. Must be called when the new plan cannot fail any more: before that,
+/// endpoints may belong to the plan in force.
 fn take_over_endpoints(upstreams: &Arc<UpstreamSet>) {
     upstreams.publish_metrics();
     // Endpoints without checks in the new plan count as healthy, because no check could ever correct their state.
@@ -80,7 +80,7 @@ async fn run_endpoint_tasks<N: Network>(network: &N, pool: &ConnectionPool<N>, u
         endpoint_set.endpoints().iter().map(move |endpoint| pool.probe_addresses(endpoint_set, endpoint))
     });
     tokio::select! {
-        // There may be no checks at all; then this only waits for the end.
+        // A plan without checks has nothing to await here, so `pending` keeps the tasks running until the end.
         _ = join4(
             async { (join_all(all).await, pending::<()>().await) },
             files,
@@ -91,22 +91,22 @@ async fn run_endpoint_tasks<N: Network>(network: &N, pool: &ConnectionPool<N>, u
     }
 }
 
-/// Checks an upstream's TLS files, for ever.
+/// Checks the TLS files of an upstream periodically, without end.
 async fn watch_tls_files(endpoint_set: Arc<EndpointSet>) {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let endpoint_set = endpoint_set.clone();
-        // The runtime reports a panic there; the next check tries again.
+        // The runtime reports a panic of the check, and the next check tries again.
         drop(spawn_blocking(move || endpoint_set.reload_tls()).await);
     }
 }
 
-/// How often files are checked.
+/// The interval of the checks of files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Checks one endpoint, for ever.
+/// Checks one endpoint periodically, without end.
 async fn run_endpoint_checks<N: Network>(
     network: &N,
     endpoint_set: &EndpointSet,
@@ -124,16 +124,16 @@ async fn run_endpoint_checks<N: Network>(
     }
 }
 
-/// The result of the checks so far.
+/// The result of the checks so far, and the checks against it.
 #[derive(Debug)]
 struct HealthCheckStreak {
     well: bool,
-    /// Checks in a row with the opposite result.
+    /// The number of checks in a row with the opposite result.
     against: usize,
 }
 
 impl HealthCheckStreak {
-    /// Begins with the state from another plan. A new endpoint counts as healthy.
+    /// Begins with the state that an earlier plan has found. A new endpoint counts as healthy.
     fn initial_health_streak(endpoint: &Endpoint) -> Self {
         Self { well: endpoint.state() != EndpointState::Unhealthy, against: 0 }
     }
@@ -152,15 +152,15 @@ impl HealthCheckStreak {
     }
 }
 
-/// Probes whether the process at an endpoint runs, on a new connection for each address. `only`: probe this address
-/// and no other of the endpoint. True if every probed address has given a good response within the time limit of a
-/// check; false without `health` as well.
+/// Probes whether the process at an endpoint runs, on a new connection for each address. With `only` it probes this
+/// address and no other of the endpoint. Returns true if every probed address has given an accepted response within the
+/// time limit of a check; false if the upstream has no `health`.
 ///
-/// A kernel accepts connections for a process that stands still, so only a response counts. An intermediary may
-/// answer in its stead, with a status of its own, so only a status that the policy accepts counts.
+/// A kernel accepts connections for a frozen process, so only a response counts. An intermediary may answer in place of
+/// the process, with a status of its own, so only a status that the policy accepts counts.
 ///
 /// # Cancellation
-/// Dropping the future ends the connections.
+/// Dropping the future closes the connections.
 pub async fn probe_process<N: Network>(
     network: &N,
     endpoint_set: &EndpointSet,
@@ -286,7 +286,7 @@ mod tests {
         assert!(run.record(true, &health()));
     }
 
-    /// A plan with these health checks at one upstream; empty text for none.
+    /// Makes a plan with these health checks at one upstream. An empty text means no checks.
     fn plan(health: &str) -> fencegate_policies::plan::GatewayPlan {
         let text = format!(
             r#"version: 1
@@ -316,7 +316,7 @@ routes:
         assert!(Arc::ptr_eq(&after.all()[0].endpoints()[0], &endpoint));
         take_over_endpoints(&after);
         assert_eq!(endpoint.state(), EndpointState::Usable);
-        // The last check was under way while the plan changed.
+        // This is the result of a check of the old plan, which ended after the new plan took over.
         endpoint_set.record_check(&endpoint, false);
         assert_eq!(endpoint.state(), EndpointState::Usable);
     }

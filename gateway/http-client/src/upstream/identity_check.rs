@@ -1,4 +1,4 @@
-//! Identity checks: some endpoints have to name their process before anything is sent to them, as guards do.
+//! Identity checks: some endpoints, such as guards, have to name their process before anything is sent to them.
 
 use std::{error::Error, fmt::Debug, future::Future, io, pin::Pin, sync::Arc};
 
@@ -8,12 +8,12 @@ use fencegate_process::clock::SharedClock;
 use super::address::ResolvedEndpoint;
 use crate::upstream::pooled_connection::PooledConnection;
 
-/// Checks the identities of processes, and remembers the answers. Shared by all workers.
+/// Checks the identities of processes, and remembers the answers. All workers share it.
 pub trait EndpointIdentityVerifier: Debug + Send + Sync {
-    /// Whether all endpoints of this upstream have to be checked before anything is sent to one of them.
+    /// True if all endpoints of this upstream have to be checked before anything is sent to one of them.
     fn is_required(&self, upstream: &Upstream) -> bool;
 
-    /// Checks on a new connection, and leaves the connection ready for another exchange.
+    /// Checks the process on a new connection, and leaves the connection ready for another exchange.
     fn check_identity<'a>(
         &'a self,
         pooled: &'a mut PooledConnection,
@@ -21,14 +21,15 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
         clock: &'a SharedClock,
     ) -> IdentityFuture<'a>;
 
-    /// Whether this address has to be checked. Only one caller gets [`IdentityCheckDue::Background`], and has to check it.
+    /// Tells whether this address has to be checked. Only one caller gets [`IdentityCheckDue::Background`], and has to
+    /// check it.
     fn check_due(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> IdentityCheckDue;
 
-    /// Call this before an attempt to check an address.
+    /// Marks the begin of an attempt. Must be called before an address is checked.
     fn start_attempt(&self) -> IdentityCheckStartSeq;
 
-    /// The check of this address failed without an answer. A process that was checked successfully after the attempt
-    /// began still counts.
+    /// Records that the check of this address failed without an answer. If the process was checked successfully after
+    /// the attempt began, that result stays.
     fn record_failure(
         &self,
         upstream: &Upstream,
@@ -39,43 +40,44 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     /// Checks that the answers do not contradict each other.
     ///
     /// # Errors
-    /// The answers contradict each other, although all were checked just now; the log has the details.
+    /// Returns an error if the answers contradict each other, although all were checked just now; the log has the
+    /// details.
     fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError>;
 
-    /// Whether this is the last known process at the address, and the upstream's answers agree.
+    /// True if `process` is the last known process at the address, and the answers of the upstream agree.
     fn is_trusted(&self, upstream: &Upstream, address: &ResolvedEndpoint, process: &Arc<str>) -> bool;
 }
 
-/// When an address has to be checked.
+/// Tells when an address has to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdentityCheckDue {
-    /// Not now: it was checked, or did not answer a moment ago.
+    /// Not now: the address was checked, or did not answer a moment ago.
     NotDue,
-    /// Before anything is sent to any endpoint of the upstream.
+    /// Now, before anything is sent to any endpoint of the upstream.
     Before,
-    /// In the background: it did not answer some time ago, and requests go to other addresses meanwhile.
+    /// Now, in the background: the address did not answer some time ago, and requests go to other addresses.
     Background,
 }
 
-/// The time of an attempt, as the number of answers recorded before it.
+/// The begin of an attempt, as the number of answers that were recorded before it.
 #[derive(Debug, Clone, Copy)]
 pub struct IdentityCheckStartSeq(pub u64);
 
-/// The name of the process that answers.
+/// Yields the name of the process that answers.
 pub type IdentityFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, IdentityCheckError>> + 'a>>;
 
-/// Why nothing is sent there.
+/// The reason for which nothing is sent to a process.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why an identity check has failed.
+/// The reason for which an identity check has failed.
 #[derive(Debug)]
 pub enum IdentityCheckError {
     Io(io::Error),
-    /// The process there cannot be checked.
+    /// The identity of the process cannot be checked.
     UnknownProcess(BoxError),
-    /// Its answer contradicts another one, which may be too old.
+    /// The answer of the process contradicts another answer, which may be too old.
     Contradicted(BoxError),
-    /// The process there must not be trusted.
+    /// The process must not be trusted.
     Distrusted(BoxError),
 }
 

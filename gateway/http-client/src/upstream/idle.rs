@@ -17,7 +17,7 @@ use super::{
 };
 use crate::upstream::pooled_connection::PooledConnection;
 
-/// Both kinds of waiting.
+/// The idle connections of one worker, and its waiting requests.
 #[derive(Default)]
 pub(crate) struct IdlePool {
     /// Idle connections, by [`Endpoint::id`].
@@ -40,15 +40,15 @@ struct ConnectionWaiter {
     taker: oneshot::Sender<Box<PooledConnection>>,
 }
 
-/// The position of a waiting request, until it is dropped.
+/// The position of a waiting request in the queue, until it is dropped.
 pub struct PoolWaitGuard<'a> {
     idle: &'a IdlePool,
     number: u64,
     taken: oneshot::Receiver<Box<PooledConnection>>,
 }
 
-/// How often a connection may go from one request to the next at one worker, while requests at other workers wait as
-/// well.
+/// The most times that a connection goes from one request directly to the next at one worker, while requests at
+/// other workers wait as well.
 const MOST_HANDS: u32 = 32;
 
 impl IdleConnection {
@@ -64,8 +64,8 @@ impl IdlePool {
             return;
         }
         let Some(pooled) = self.hand_to_waiter(pooled) else { return };
-        // A request waits at another worker. It cannot use this connection, so close it, and the other worker can
-        // make a new one.
+        // A request waits at another worker, which cannot use this connection. So the connection is closed, and the
+        // other worker can make a new one.
         if pooled.endpoint.waiting() > 0 {
             return;
         }
@@ -79,7 +79,8 @@ impl IdlePool {
         });
     }
 
-    /// Passes it to the first request here that waits for this endpoint.
+    /// Passes the connection to the first request of this worker that waits for its endpoint. Returns it if there is
+    /// none.
     fn hand_to_waiter(&self, mut pooled: Box<PooledConnection>) -> Option<Box<PooledConnection>> {
         let mut waiters = self.waiters.borrow_mut();
         if pooled.handed_on >= MOST_HANDS && pooled.endpoint.waiting() > waiters.len() {
@@ -98,10 +99,10 @@ impl IdlePool {
         Some(pooled)
     }
 
-    /// Resolves when a connection to one of these endpoints is returned at this worker.
+    /// Returns when a connection to one of these endpoints is returned at this worker.
     ///
     /// # Cancellation
-    /// Dropping it gives up the position.
+    /// Dropping the future gives up the position in the queue.
     pub(crate) fn wait(&self, endpoints: &[Arc<Endpoint>]) -> PoolWaitGuard<'_> {
         let (sender, taken) = oneshot::channel();
         let number = self.next.get();
@@ -112,13 +113,13 @@ impl IdlePool {
         PoolWaitGuard { idle: self, number, taken }
     }
 
-    /// The youngest idle connection whose last exchange is over in both directions. Others stay: a request that is
-    /// queued on a busy connection would be sent at an unknown time.
+    /// Takes the youngest idle connection whose last exchange is over in both directions. Other connections stay: a
+    /// request that is queued on a busy connection would be sent at an unknown time.
     pub(crate) fn take(&self, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
         let mut all = self.idle.borrow_mut();
         let connections = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
-        // The search stops at the first usable one; the sweep closes the others that are of no use.
+        // The search stops at the first usable connection; the sweep closes the unusable ones.
         for at in (0..connections.len()).rev() {
             if !connections[at].is_reusable(now) {
                 connections.swap_remove(at);
@@ -131,8 +132,8 @@ impl IdlePool {
         None
     }
 
-    /// Closes connections that the other side has closed, that were idle for too long, or that keep a request at
-    /// another worker waiting.
+    /// Closes connections that the other side has closed, that were idle for too long, or whose permits a request at
+    /// another worker waits for.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         self.idle.borrow_mut().retain(|_, connections| {
@@ -144,7 +145,7 @@ impl IdlePool {
     }
 }
 
-/// Of several addresses behind a name, a silent one is skipped while another is not silent.
+/// True if the address is silent and another address of the endpoint is not: connections to it are then skipped.
 fn is_passed_over(endpoint: &Endpoint, address: &ResolvedEndpoint) -> bool {
     address.liveness.is_silent() && !endpoint.addresses.all_addresses_silent()
 }

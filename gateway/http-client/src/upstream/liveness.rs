@@ -1,4 +1,4 @@
-//! Whether the process at an address answers, while requests wait for its responses.
+//! Tracks whether the process at an address answers, while requests wait for its responses.
 
 use std::{
     sync::atomic::{
@@ -8,33 +8,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The liveness of one address. Only upstreams with identity checks and several addresses use it: without them no
-/// other process could take the requests.
+/// The liveness of one address. Only upstreams with identity checks and several addresses use it: in any other
+/// upstream no other process could take the requests.
 ///
-/// Times are milliseconds after `born`.
+/// Moments are stored as milliseconds after `born`.
 #[derive(Debug)]
 pub struct AddressLiveness {
-    /// Exchanges under way.
+    /// The number of exchanges that wait for a response or receive it.
     outstanding: AtomicUsize,
-    /// When a response came, or when an exchange began while no other was under way.
+    /// The moment of the last response, or of the begin of an exchange when no other was in progress.
     heard: AtomicU64,
-    /// When it was probed last; 0: never.
+    /// The moment of the last probe; 0 if there was none.
     asked: AtomicU64,
-    /// New requests go elsewhere until then, because it has not answered a probe. Each further unanswered probe moves
-    /// it.
+    /// New requests go elsewhere until this moment, because the address has not answered a probe. Each further
+    /// unanswered probe postpones it.
     silent_until: AtomicU64,
-    /// New requests go elsewhere until then, because it has reported that it can serve no request.
+    /// New requests go elsewhere until this moment, because the process has reported that it can serve no request.
     avoided_until: AtomicU64,
     born: Instant,
 }
 
-/// With an exchange under way and no response for this time, the process is probed.
+/// If an exchange is in progress and no response comes for this time, the process is probed.
 pub const QUIET: Duration = Duration::from_millis(250);
 
 /// The time between two probes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an unanswered probe counts. Longer than the time to the next one.
+/// How long after an unanswered probe the address counts as silent. It is longer than the time to the next probe.
 const SILENT: Duration = Duration::from_secs(3);
 
 /// How long a process is avoided after it has reported that it can serve no request.
@@ -54,7 +54,7 @@ impl Default for AddressLiveness {
 }
 
 impl AddressLiveness {
-    /// An exchange begins. Call [`AddressLiveness::end_exchange`] once for it.
+    /// Counts an exchange that begins. [`AddressLiveness::end_exchange`] has to be called once for it.
     pub(super) fn begin_exchange(&self) {
         if self.outstanding.fetch_add(1, SeqCst) == 0 {
             self.record_response();
@@ -65,18 +65,19 @@ impl AddressLiveness {
         self.outstanding.fetch_sub(1, SeqCst);
     }
 
-    /// A response has come.
+    /// Records that a response has come.
     pub(super) fn record_response(&self) {
         self.heard.store(self.millis_since_creation(), Relaxed);
     }
 
-    /// Whether new requests should go elsewhere.
+    /// True if new requests should go elsewhere.
     pub(super) fn is_silent(&self) -> bool {
         let until = self.silent_until.load(Relaxed).max(self.avoided_until.load(Relaxed));
         until != 0 && self.millis_since_creation() < until
     }
 
-    /// Whether to probe it now: requests wait without a response, or it has not answered the last probe.
+    /// True if the address has to be probed now: requests wait without a response, or it has not answered the last
+    /// probe.
     pub(super) fn is_probe_due(&self) -> bool {
         let now = self.millis_since_creation();
         let probed = self.asked.load(Relaxed);
@@ -88,24 +89,24 @@ impl AddressLiveness {
             || waiting && now.saturating_sub(self.heard.load(Relaxed)) >= millis(QUIET)
     }
 
-    /// A probe is sent.
+    /// Records that a probe is sent.
     pub(super) fn record_probe(&self) {
         self.asked.store(self.millis_since_creation().max(1), Relaxed);
     }
 
-    /// The probe was answered. True if an earlier one was not.
+    /// Records that the probe was answered. Returns true if the address counted as silent before.
     pub(super) fn record_probe_answer(&self) -> bool {
         self.record_response();
         self.silent_until.swap(0, Relaxed) > self.millis_since_creation()
     }
 
-    /// The probe is not answered so far. True if the previous one was.
+    /// Records that the probe is not answered so far. Returns true if the address did not count as silent before.
     pub(super) fn mark_silent(&self) -> bool {
         let now = self.millis_since_creation();
         self.silent_until.swap(now + millis(SILENT), Relaxed) <= now
     }
 
-    /// It has reported that it can serve no request, and did nothing.
+    /// Records that the process has reported that it can serve no request, and has begun with none.
     pub(super) fn avoid_address(&self) {
         self.avoided_until.store(self.millis_since_creation() + millis(AVOIDED), Relaxed);
     }
@@ -128,7 +129,7 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Only silence while requests wait is probed, and at most once a second.
+    /// An address is probed only if it is silent while requests wait, and at most once a second.
     #[test]
     fn silence_with_waiting_requests_is_probed() {
         let mut liveness = AddressLiveness::default();
@@ -149,7 +150,8 @@ mod tests {
         assert!(!liveness.is_probe_due());
     }
 
-    /// A silent address is avoided and probed until it answers, or until no probe reports any more.
+    /// A silent address is avoided and probed until it answers; without further probes it is avoided only for a
+    /// while.
     #[test]
     fn silent_address_is_avoided_and_probed() {
         let mut liveness = AddressLiveness::default();
@@ -163,7 +165,7 @@ mod tests {
         assert!(!liveness.is_silent(), "whoever asked has ended");
     }
 
-    /// An address that can serve no request is avoided for a while, whatever it answers.
+    /// An address that can serve no request is avoided for a while, even if it answers.
     #[test]
     fn unusable_address_is_avoided_despite_answers() {
         let mut liveness = AddressLiveness::default();

@@ -11,7 +11,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
 use super::endpoint::EndpointState;
 
-/// The families of the endpoints; clones count into the same ones.
+/// The families of the endpoints. Clones count into the same families.
 #[derive(Debug, Clone)]
 pub struct EndpointMetrics {
     endpoints: IntGaugeVec,
@@ -22,11 +22,11 @@ pub struct EndpointMetrics {
     checks: IntCounterVec,
     tls_files: IntCounterVec,
     resolutions: IntCounterVec,
-    /// The endpoints of the plan in force.
+    /// The source of the gauges: the endpoints of the plan in force.
     shown: Arc<Mutex<Option<Weak<dyn EndpointMetricsSource>>>>,
 }
 
-/// Sets the endpoints for the gauges.
+/// Supplies the endpoints for the gauges.
 pub trait EndpointMetricsSource: Debug + Send + Sync {
     fn visit(&self, see: &mut dyn FnMut(EndpointSetSnapshot<'_>));
 }
@@ -35,7 +35,7 @@ pub trait EndpointMetricsSource: Debug + Send + Sync {
 pub struct EndpointSetSnapshot<'a> {
     pub upstream: &'a str,
     pub states: Vec<EndpointState>,
-    /// Connections to all endpoints.
+    /// The number of connections to all endpoints.
     pub connections: usize,
 }
 
@@ -90,7 +90,7 @@ impl EndpointMetrics {
         }
     }
 
-    /// Shows these endpoints in the metrics from now on.
+    /// Sets the endpoints that the metrics show.
     pub(crate) fn set_source(&self, endpoints: Weak<dyn EndpointMetricsSource>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
     }
@@ -126,7 +126,8 @@ impl EndpointMetrics {
         self.resolutions.with_label_values(&[upstream, result]).inc();
     }
 
-    /// Counts the states of the endpoints. It is called at each scrape, because an ejection ends by itself.
+    /// Counts the states of the endpoints. It is called at each scrape, because an ejection ends without an
+    /// event.
     pub fn update_gauges(&self) {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(shown) = shown.and_then(|shown| shown.upgrade()) else { return };

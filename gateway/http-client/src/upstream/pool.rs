@@ -32,7 +32,7 @@ use super::{
 };
 use crate::upstream::pooled_connection::PooledConnection;
 
-/// The connections of one worker.
+/// The connections of one worker to all upstreams.
 #[derive(Clone)]
 pub struct ConnectionPool<N> {
     network: N,
@@ -42,7 +42,7 @@ pub struct ConnectionPool<N> {
     idle: Rc<IdlePool>,
 }
 
-/// Why there is no connection. Nothing was sent.
+/// The reason for which there is no connection. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("connect to {endpoint}: {source}")]
@@ -56,7 +56,7 @@ pub enum ConnectError {
     Exhausted,
 }
 
-/// The event that ended a request's wait.
+/// The event that ended the wait of a request for a connection.
 enum ConnectionOrPermit {
     Pooled(Box<PooledConnection>),
     Place(Arc<Endpoint>, ConnectionPermit),
@@ -67,8 +67,9 @@ impl<N: Network> ConnectionPool<N> {
         Self { network, clock, identity_check, idle: Rc::default() }
     }
 
-    /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the cursor that
-    /// answers. If these have as many connections as allowed, it waits for one that is returned.
+    /// Returns a connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the
+    /// cursor that answers. If all of these endpoints have as many connections as allowed, it waits for one that is
+    /// returned.
     ///
     /// # Cancellation
     /// Dropping the future gives up the position in the queue; a connection that was being made is closed.
@@ -78,13 +79,14 @@ impl<N: Network> ConnectionPool<N> {
     ) -> Result<CheckedOutConnection, ConnectError> {
         match self.try_idle(cursor) {
             Some(pooled) => Ok(self.new_checkout(pooled, cursor)),
-            // Boxed, because most requests find an idle connection, and should not carry the size of this future.
+            // The future is boxed, because most requests find an idle connection, and their futures should not contain
+            // it.
             None => self.checkout_slow(cursor).boxed_local().await,
         }
     }
 
-    /// An idle connection to the cursor's first endpoint. If identity checks are needed, this works only for an
-    /// upstream with one address, because all other addresses have to be checked first.
+    /// Takes an idle connection to the cursor's first endpoint. If identity checks are needed, this works only for an
+    /// upstream with one address: with several, all have to be checked before anything is sent.
     fn try_idle(&self, cursor: &EndpointCursor<'_>) -> Option<Box<PooledConnection>> {
         let upstream = &cursor.fleet.upstream;
         if cursor.fresh {
@@ -107,7 +109,7 @@ impl<N: Network> ConnectionPool<N> {
         let mut failed = ConnectError::Exhausted;
         let mut full = Vec::new();
         while let Some(endpoint) = cursor.current() {
-            // Silent ones come last: a request had better wait for a connection to one that answers.
+            // Silent endpoints are skipped here: it is better to wait for a connection to one that answers.
             if !full.is_empty() && endpoint.state() == EndpointState::Silent {
                 cursor.advance();
                 continue;
@@ -150,7 +152,7 @@ impl<N: Network> ConnectionPool<N> {
         }
     }
 
-    /// An idle connection whose process is still the one that answers at its address.
+    /// Takes an idle connection whose process is still the one that answers at its address.
     fn take_idle(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
         std::iter::from_fn(|| self.idle.take(endpoint)).find(|pooled| self.is_trusted(upstream, pooled))
     }
@@ -168,7 +170,7 @@ impl<N: Network> ConnectionPool<N> {
         CheckedOutConnection::new(pooled, cursor.fleet.clone(), self.idle.clone())
     }
 
-    /// Waits until a request of this worker returns a connection, or a new one may be made.
+    /// Waits until a request of this worker returns a connection, or until there is a permit for a new one.
     async fn wait_freed(&self, endpoints: &[Arc<Endpoint>]) -> ConnectionOrPermit {
         let given_back = self.idle.wait(endpoints);
         let permits = endpoints.iter().map(|endpoint| {
@@ -212,7 +214,7 @@ impl<N: Network> ConnectionPool<N> {
         })
     }
 
-    /// `only`: connect to this address and to no other of the endpoint.
+    /// Connects to an endpoint. With `only` it connects to this address and to no other of the endpoint.
     async fn connect(
         &self,
         endpoint_set: &EndpointSet,
@@ -239,10 +241,11 @@ impl<N: Network> ConnectionPool<N> {
             let speaking =
                 timeout_at(by, self.handshake(endpoint_set, endpoint, address.clone(), stream, permit));
             let mut pooled = speaking.await.map_err(late)??;
-            // The identity check comes before all other bytes.
+            // The identity check precedes all other bytes.
             if self.identity_check.is_required(upstream) {
                 let introduced = self.identity_check.check_identity(&mut pooled, upstream, &self.clock);
-                // Nothing was sent. Another process need not get as much time as the last one.
+                // Nothing of the request was sent. If another endpoint can be tried, the check gets less time than for
+                // the last one.
                 let limit = if endpoint_set.has_other_usable_endpoint(endpoint) {
                     limit.min(INTRODUCED)
                 } else {
@@ -262,7 +265,7 @@ impl<N: Network> ConnectionPool<N> {
         })
     }
 
-    /// New requests go to other processes for a while, if any of them can do the same.
+    /// Makes new requests go to other processes for a while, if there are any.
     fn avoid(&self, endpoint_set: &EndpointSet, address: &ResolvedEndpoint) {
         if self.identity_check.is_required(&endpoint_set.upstream) && !endpoint_set.is_one_address() {
             address.liveness.avoid_address();
@@ -278,7 +281,8 @@ impl<N: Network> ConnectionPool<N> {
         permit: ConnectionPermit,
     ) -> io::Result<PooledConnection> {
         let gate = Rc::new(WriteGate::new(self.clock.clone()));
-        // The gate is directly above the socket and below TLS, because encrypted bytes may be written much later.
+        // The gate is directly above the socket and below TLS, because bytes may be written long after they were
+        // encrypted.
         let gated = GatedIo::new(stream, gate.clone());
         let protocol = endpoint_set.upstream.protocol;
         let fields = endpoint_set.upstream.response_fields;
@@ -318,7 +322,7 @@ impl<N: Network> ConnectionPool<N> {
         loop {
             tokio::select! {
                 () = sleep(SWEEP) => {}
-                // This cannot fail, because every endpoint has the sender.
+                // The sender is in every endpoint, so this cannot fail.
                 Ok(()) = bell.changed() => {}
             }
             self.idle.sweep();
@@ -326,7 +330,7 @@ impl<N: Network> ConnectionPool<N> {
     }
 }
 
-/// The protocols offered to an endpoint, in the order of preference.
+/// The protocols that are offered to an endpoint, in the order of preference.
 pub fn alpn_protocols(protocol: UpstreamProtocol) -> &'static [&'static str] {
     match protocol {
         UpstreamProtocol::Http1 => &[HTTP1],
@@ -335,8 +339,8 @@ pub fn alpn_protocols(protocol: UpstreamProtocol) -> &'static [&'static str] {
     }
 }
 
-/// How long an identity check may take while another endpoint can be tried.
+/// The longest identity check while another endpoint can be tried.
 const INTRODUCED: Duration = Duration::from_secs(1);
 
-/// How often idle connections are swept.
+/// The interval in which idle connections are swept.
 const SWEEP: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! A connection of a pool, with the endpoint that it leads to and the permit that it holds there.
+//! A connection of a pool, with its endpoint and with the permit that it holds at that endpoint.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -11,33 +11,33 @@ use super::{
     endpoint::{ConnectionPermit, Endpoint},
 };
 
-/// One of an endpoint's connections.
+/// A pooled connection to an endpoint.
 pub struct PooledConnection {
-    /// Dropped first, so that the connection ends before its permit is free.
+    /// This is the first field, so that the connection ends before its permit is free.
     pub(super) connection: UpstreamConnection,
     pub(super) endpoint: Arc<Endpoint>,
-    /// The address that the connection leads to.
+    /// The address of the other end.
     pub(super) address: Arc<ResolvedEndpoint>,
     /// The name of the process at the other end, if identity checks are needed.
     pub(super) process: Option<Arc<str>>,
-    /// How often it went from one request directly to a waiting one.
+    /// The number of times that the connection went from one request directly to a waiting one.
     pub(super) handed_on: u32,
-    /// The permit at the endpoint, which is free again when this connection has ended.
+    /// The permit at the endpoint, which is released when this connection has ended.
     pub(super) _place: ConnectionPermit,
 }
 
 impl PooledConnection {
-    /// Whether it may carry another exchange.
+    /// True if the connection may carry another exchange.
     pub(super) fn is_usable(&self) -> bool {
         !self.address.is_gone_from_dns() && self.connection.is_usable()
     }
 
-    /// `host:port`.
+    /// The name of the endpoint: `host:port`, or `unix:/path`.
     pub fn endpoint(&self) -> &Arc<str> {
         &self.endpoint.name
     }
 
-    /// The address at its other end.
+    /// The address of the other end.
     pub fn address(&self) -> &Arc<ResolvedEndpoint> {
         &self.address
     }

@@ -1,4 +1,4 @@
-//! Records whether the other side has sent a byte since the last request, and lets its response be read after a
+//! Records whether a byte was received since the last request, and lets the response to a request be read after a
 //! failed write.
 
 use std::{
@@ -16,22 +16,24 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// Whether a byte of a response has come. Shared with the code that sends requests on the connection.
+/// True if a byte of a response was received. Shared with the code that sends requests on the connection.
 pub(super) type ReadFlag = Rc<Cell<bool>>;
 
-/// A connection as HTTP/1.1 sees it, above TLS: the end of a TLS session does not count as a byte of a response.
+/// The stream below the HTTP/1.1 library. It is above TLS: the end of a TLS session does not count as a byte of a
+/// response.
 ///
-/// A server may answer and close before it has taken all of a request (RFC 9112, 9.6). Then a write fails while the
-/// response is in this side's kernel, with the end after it. The HTTP library gives an exchange up when a write
-/// fails, and would never read that response. So a failed write stays pending here, and the library reads on: to the
-/// response, or to the end, which ends the exchange as well. After a whole response the library may stop reading
-/// before the end (hyper 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time only.
+/// A server may answer and close before it has read all of a request (RFC 9112, 9.6). Then a write fails while the
+/// response, and the end after it, are in the kernel of this machine. The HTTP library gives an exchange up when a
+/// write fails, and would never read that response. So a failed write stays pending here, and the library reads on,
+/// to the response or to the end, which ends the exchange as well. After a whole response the library may stop
+/// reading before the end (hyper 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time
+/// only.
 pub(super) struct ReadTrackingIo<S> {
     io: S,
     flag: ReadFlag,
-    /// Whether all is read, or nothing was read for too long.
+    /// True if the stream was read to its end, or nothing was read for too long.
     drained: bool,
-    /// The first failed write. No other write is tried after it.
+    /// The first failed write. After it nothing more is written.
     failed: Option<DeferredWriteError>,
     /// The task whose write stays pending.
     writer: Option<Waker>,
@@ -40,14 +42,14 @@ pub(super) struct ReadTrackingIo<S> {
 /// A failed write that stays pending.
 struct DeferredWriteError {
     how: io::ErrorKind,
-    /// When it failed, or when bytes were last read after that.
+    /// The moment when the write failed, or when bytes were last read after that.
     last: Instant,
-    /// Polled by the writing task, and reset only if it fires too early.
+    /// Polled by the writing task, and reset only when it fires too early.
     timer: Pin<Box<Sleep>>,
 }
 
-/// How long a failed write stays pending while nothing is read. Bytes that came before the failure are in this side's
-/// kernel already.
+/// How long a failed write stays pending while nothing is read. It may be short: bytes that came before the failure
+/// are already in the kernel of this machine.
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl DeferredWriteError {
@@ -56,7 +58,7 @@ impl DeferredWriteError {
         Self { how, last, timer: Box::pin(sleep_until(last + SILENCE)) }
     }
 
-    /// Ready when nothing was read for too long.
+    /// Ready when nothing was read for [`SILENCE`].
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
@@ -75,7 +77,7 @@ impl<S> ReadTrackingIo<S> {
         (Self { io, flag: read_flag.clone(), drained: false, failed: None, writer: None }, read_flag)
     }
 
-    /// The bare connection after a switch of protocols, whose writes fail at once.
+    /// Returns the bare stream after a switch of protocols. Its writes fail at once.
     pub(super) fn into_inner(self) -> S {
         self.io
     }
@@ -112,7 +114,7 @@ impl<S: Unpin> ReadTrackingIo<S> {
     }
 }
 
-/// Whether this error means that the other side has closed. Its earlier bytes can then still be read.
+/// True if this error means that the other side has closed. Bytes that it sent before can then still be read.
 fn is_peer_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)

@@ -1,4 +1,4 @@
-//! Looks up the names of endpoints in the background, so that no request waits for a name server. Also connects to the
+//! Looks up the names of endpoints in the background, so that no request waits for a name server, and connects to the
 //! addresses.
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
@@ -14,7 +14,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// The longest pause after a lookup that found nothing.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Looks up one endpoint's name, for ever. A literal address needs no lookup.
+/// Looks up the name of one endpoint periodically, without end. A literal address needs no lookup.
 pub(crate) async fn run_resolver<N: Network>(network: &N, endpoint_set: &EndpointSet, endpoint: &Endpoint) {
     if endpoint.addresses.is_literal() {
         return;
@@ -26,14 +26,15 @@ pub(crate) async fn run_resolver<N: Network>(network: &N, endpoint_set: &Endpoin
     }
 }
 
-/// True if it found an address, even late.
+/// Makes one lookup, and records its result. Returns true if it found an address, even late.
 async fn look_up<N: Network>(network: &N, endpoint_set: &EndpointSet, endpoint: &Endpoint) -> bool {
     let mut lookup = pin!(resolve_endpoint(network, endpoint));
     let found = match timeout(LATE, &mut lookup).await {
         Ok(found) => found,
         Err(_) => {
             endpoint_set.record_lookup(endpoint, None);
-            // A late lookup goes on: it cannot be cancelled, and a second one beside it would only add load.
+            // A late lookup is still awaited: it cannot be cancelled, and a second one at the same time would only add
+            // load.
             match lookup.await {
                 None => return false,
                 found => found,
@@ -45,7 +46,7 @@ async fn look_up<N: Network>(network: &N, endpoint_set: &EndpointSet, endpoint: 
     any
 }
 
-/// The addresses that were found; `None` if there are none.
+/// Returns the addresses of the endpoint; `None` if there are none.
 async fn resolve_endpoint<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<ConnectTarget>> {
     match network.resolve(&endpoint.name).await {
         Ok(found) => Some(found).filter(|found| !found.is_empty()),
@@ -56,11 +57,11 @@ async fn resolve_endpoint<N: Network>(network: &N, endpoint: &Endpoint) -> Optio
     }
 }
 
-/// Connects to the first address that can be reached, and reports each one before it. Each address has an equal part of
-/// the time, so that a silent one leaves time for the others.
+/// Connects to the first address that can be reached, and calls `unreached` for each one before it. Each address gets
+/// an equal part of the time, so that a silent one leaves time for the others.
 ///
 /// # Errors
-/// The error of the last address. Nothing was sent.
+/// Returns the error of the last address. Nothing was sent.
 pub async fn dial<N: Network>(
     network: &N,
     addresses: &[Arc<ResolvedEndpoint>],

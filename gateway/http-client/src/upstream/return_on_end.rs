@@ -1,5 +1,5 @@
-//! An observer of a response's body, which returns the connection to its pool at the end, or closes it if the body is
-//! dropped before.
+//! An observer of a response's body. It returns the connection to its pool at the end of the body, and closes the
+//! connection if the body is dropped before its end.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use hyper::{Version, body::Incoming};
 
 use super::checkout::CheckedOutConnection;
 
-/// How long an upload may go on after its response is complete.
+/// The longest time for the rest of a request after its response is complete, for an unfenced request.
 const UNFENCED_REST: Duration = Duration::from_secs(30);
-/// The same for a fenced request, while other requests wait for the key.
+/// The longest time for the rest of a fenced request after its response is complete, while other requests wait for
+/// the key.
 const FENCED_REST: Duration = Duration::from_millis(100);
 
 struct ReturnConnectionOnEnd {
     lend: Option<CheckedOutConnection>,
-    /// Whether the connection is returned automatically at the end.
+    /// True if the connection is returned at the end without a call of the body's reader.
     settles_itself: bool,
 }
 
-/// The body of an upstream's response. `idle`: the longest pause between two chunks.
-///
-/// `fenced`: the reader calls `wait_settled` of the body at the end.
+/// The body of an upstream's response. `idle` is the longest pause between two chunks. If `fenced`, the reader has to
+/// call [`Body::wait_request_settled`] at the end.
 pub fn upstream_body(
     incoming: (Incoming, Version),
     trailers: TrailerPolicy,

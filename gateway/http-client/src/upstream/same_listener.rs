@@ -1,4 +1,4 @@
-//! Determines whether two addresses reach one listener, as far as this machine can tell.
+//! Determines whether two addresses reach the same listener, as far as this machine can tell.
 
 use std::{
     fs,
@@ -8,8 +8,9 @@ use std::{
 use fencegate_http::network::ConnectTarget;
 use fencegate_policies::plan::CanonicalAddress;
 
-/// The listener identity of an address. All addresses of this machine are identical with its loopback, because a
-/// service that listens on all of them is reached by each. All paths that lead to one socket file are identical, too.
+/// Returns the identity of the listener at an address. All addresses of this machine have the identity of its
+/// loopback, because a service that listens on all of them is reached by each. All paths of one socket file have one
+/// identity, too.
 pub fn canonical_address(remote: &ConnectTarget) -> CanonicalAddress {
     let socket = match remote {
         ConnectTarget::Unix(path) => {
@@ -26,8 +27,8 @@ pub fn canonical_address(remote: &ConnectTarget) -> CanonicalAddress {
     }
 }
 
-/// Whether an address belongs to this machine: then the kernel would also use it as the source. No packet is sent to
-/// determine this.
+/// True if the address belongs to this machine: the kernel would then also use it as the source of packets to it. No
+/// packet is sent to find this out.
 fn is_local(socket: SocketAddr) -> bool {
     let any: IpAddr =
         if socket.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -42,7 +43,7 @@ fn is_local(socket: SocketAddr) -> bool {
 #[cfg(test)]
 pub(crate) fn own_address() -> Option<IpAddr> {
     let asking = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // An address that is reserved for documentation. No packet is sent there.
+    // This address is reserved for documentation. No packet is sent to it.
     asking.connect("203.0.113.1:9").ok()?;
     asking.local_addr().ok().map(|local| local.ip())
 }

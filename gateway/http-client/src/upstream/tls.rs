@@ -23,13 +23,13 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 pub struct UpstreamTlsConnector {
     tls: plan::ClientTls,
     current: ArcSwap<ClientConfig>,
-    /// Grows whenever new files are taken over.
+    /// Incremented whenever changed files are taken over.
     generation: Arc<AtomicU64>,
-    /// The stamps of the files at the last check.
+    /// The versions of the files at the last check.
     seen: Mutex<Vec<Option<FileVersion>>>,
 }
 
-/// The generation of the files that a connection was made with.
+/// The generation of the TLS files with which a connection was made.
 #[derive(Debug, Clone)]
 pub struct TlsFileGeneration {
     mine: u64,
@@ -41,12 +41,12 @@ pub struct TlsFileGeneration {
 pub enum TlsReloadResult {
     Unchanged,
     TakenOver,
-    /// They have changed and cannot be used, so the old ones stay.
+    /// The files have changed and cannot be used, so the old ones stay in use.
     Bad(TlsClientConfigError),
 }
 
 impl TlsFileGeneration {
-    /// Whether no new files were taken over since.
+    /// True if no changed files were taken over since this connection was made.
     pub fn is_current(&self) -> bool {
         self.mine == self.now.load(Relaxed)
     }
@@ -54,7 +54,8 @@ impl TlsFileGeneration {
 
 impl UpstreamTlsConnector {
     pub fn open(tls: &plan::ClientTls) -> Result<Self, TlsClientConfigError> {
-        // The stamps are taken before the files are read, so that a change in between is noticed later.
+        // The versions are taken before the files are read, so that a change between the two is noticed at the
+        // next check.
         let seen = file_versions(tls);
         let config = client_config(tls)?;
         Ok(Self {
@@ -75,7 +76,7 @@ impl UpstreamTlsConnector {
         Self { tls, current, generation: Arc::default(), seen: Mutex::default() }
     }
 
-    /// Checks the files, and takes them over if they have changed and are good. It may block.
+    /// Checks the files, and takes them over if they have changed and can be used. It may block.
     pub fn reload_if_changed(&self) -> TlsReloadResult {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = file_versions(&self.tls);
@@ -106,8 +107,8 @@ impl UpstreamTlsConnector {
     ) -> io::Result<(TlsStream<S>, TlsFileGeneration)> {
         let name = self.tls.server_name.as_deref().unwrap_or_else(|| host_name(endpoint));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-        // Recorded before the configuration is read, so that the connection counts as old if new files come in
-        // between.
+        // The generation is read before the configuration. If new files are taken over between the two, the
+        // connection counts as old, which is safe.
         let generation =
             TlsFileGeneration { mine: self.generation.load(Relaxed), now: self.generation.clone() };
         let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
@@ -127,7 +128,7 @@ fn host_name(endpoint: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// A certificate is compared with the host of the endpoint, without its port or brackets.
+    /// A certificate is compared with the host of the endpoint, without port and brackets.
     #[test]
     fn certificate_name_is_endpoint_host() {
         for (endpoint, name) in

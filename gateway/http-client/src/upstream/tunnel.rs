@@ -1,4 +1,5 @@
-//! A tunnel after a switch of protocols: bytes pass both ways until one side ends, or a limit ends the tunnel.
+//! A tunnel after a switch of protocols: bytes pass in both directions until one side ends, or a limit ends the
+//! tunnel.
 
 use std::{
     any::Any,
@@ -30,7 +31,7 @@ use super::{
     gate::{GateShutReason, WriteGate},
 };
 
-/// A tunnel before the first byte. Dropping it resets the upstream's connection.
+/// A tunnel before its first byte. Its drop resets the connection to the upstream.
 pub struct PendingTunnel {
     pub client: oneshot::Receiver<UpgradedIo>,
     pub upstream: oneshot::Receiver<UpgradedIo>,
@@ -40,7 +41,7 @@ pub struct PendingTunnel {
     pub clock: SharedClock,
     pub bounds: TunnelTimeouts,
     pub drain: CancellationToken,
-    /// Values that count the tunnel as in flight for as long as it lasts.
+    /// Values that count the tunnel as in flight until they are dropped.
     pub counts: Box<dyn Any>,
 }
 
@@ -49,17 +50,18 @@ pub struct PendingTunnel {
 pub struct TunnelTimeouts {
     /// The longest time without a byte in either direction.
     pub idle: Duration,
-    /// The time for the upstream to close its side after the client has, and for both streams to be handed over.
+    /// The longest time for the upstream to close its side after the client has closed, and for both streams to be
+    /// handed over.
     pub farewell: Duration,
-    /// How long the tunnel goes on after the process began to stop.
+    /// How long the tunnel may go on after the process has begun to stop.
     pub drain: Duration,
 }
 
 impl PendingTunnel {
-    /// Runs until the end, and for `longest` at most.
+    /// Runs until the tunnel ends, for at most `longest`.
     ///
     /// # Cancellation
-    /// Dropping the future resets the upstream's connection.
+    /// Dropping the future resets the connection to the upstream.
     pub async fn run(self, longest: Duration) -> TunnelEnd {
         let began = Instant::now();
         let checkout = self.checkout;
@@ -92,7 +94,7 @@ impl UpgradeHandler for PendingTunnel {
     }
 }
 
-/// Returns when the permission of its key has ended, and shuts the gate for that reason.
+/// Returns when the permission has ended, and shuts the gate for that reason.
 async fn shut_gate_on_lapse(
     permission: Option<Arc<dyn SendPermission>>,
     clock: SharedClock,
@@ -105,8 +107,8 @@ async fn shut_gate_on_lapse(
     gate.shut(GateShutReason::ProofLost);
 }
 
-/// Returns when the process stops and `patience` is over. Then it shuts the gate of a tunnel that holds a key, because
-/// its upstream has not closed it.
+/// Returns `patience` after the process has begun to stop. If the tunnel holds a key, its gate is shut, because the
+/// upstream has not closed the tunnel.
 async fn shut_gate_on_stop(drain: CancellationToken, patience: Duration, gate: Option<Rc<WriteGate>>) {
     drain.cancelled().await;
     sleep(patience).await;
@@ -115,7 +117,7 @@ async fn shut_gate_on_stop(drain: CancellationToken, patience: Duration, gate: O
     }
 }
 
-/// Returns the reason when the tunnel may not go on.
+/// Returns, with the reason, when the tunnel must not go on.
 async fn wait_cut_reason(
     lapsed: impl Future<Output = ()>,
     stopped: impl Future<Output = ()>,
@@ -128,7 +130,7 @@ async fn wait_cut_reason(
     }
 }
 
-/// Passes bytes until one side ends, or none has passed for too long.
+/// Passes bytes until one side ends, or until no byte has passed for too long.
 async fn relay(
     client: UpgradedIo,
     upstream: UpgradedIo,
@@ -142,7 +144,7 @@ async fn relay(
     let ended = {
         let mut down = std::pin::pin!(pump(upstream.first, &mut from_upstream, &mut to_client, &moved));
         let up = pump(client.first, &mut from_client, &mut to_upstream, &moved);
-        // Both directions are awaited together, so that the break of one ends the other at once.
+        // Both directions are awaited together, so that an error in one direction ends the other at once.
         tokio::select! {
             down = &mut down => match down {
                 Ok(()) => TunnelEnd::Closed,
@@ -151,8 +153,9 @@ async fn relay(
             },
             up = up => match up {
                 Err(TunnelCopyError::From) => TunnelEnd::Cut("the client's connection broke"),
-                // The client has closed. While the permission holds, the upstream gets an orderly close, after which
-                // its own close shows that it is done. An upstream that takes no more bytes may still send some.
+                // The client has closed. While the permission holds, the upstream gets an orderly close, and its own
+                // close shows that it is done. An upstream that takes no more bytes may still send some, so they are
+                // awaited.
                 Ok(()) | Err(TunnelCopyError::To) => {
                     checkout.gate().begin_close_if_held();
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
@@ -171,7 +174,7 @@ async fn relay(
         checkout.gate().begin_close_if_held();
         checkout.record_success();
         let both = async {
-            // An error means that the client has gone, which needs no action.
+            // An error means that the client has gone, so nothing is left to do for it.
             tokio::join!(to_client.shutdown(), close_upstream_side(&mut to_upstream, checkout.gate())).0.ok();
         };
         timeout(bounds.farewell, both).await.ok();
@@ -179,13 +182,13 @@ async fn relay(
     ended
 }
 
-/// Returns when the upstream has every byte and the end, so that the connection needs no reset. Bytes that it does
-/// not take are not waited for: its close shows that it is done.
+/// Returns when the upstream has received every byte and the end, so that the connection needs no reset. It does not
+/// wait for bytes that the upstream does not take: the close of the upstream shows that it is done.
 async fn close_upstream_side<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate: &WriteGate) {
     let mut pause = FIRST_LOOK;
     let taken = async {
         while gate.is_closing() {
-            // If it fails, the connection has ended, which the gate sees.
+            // If the shutdown fails, the connection has ended, which the gate notices.
             to_upstream.shutdown().await.ok();
             if gate.is_closing() {
                 sleep(pause).await;
@@ -198,10 +201,10 @@ async fn close_upstream_side<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate
 
 /// How long the upstream may take to acknowledge the end of a tunnel that it has closed itself.
 const CLOSE: Duration = Duration::from_secs(1);
-/// The time to the first check for its acknowledgement.
+/// The time to the first check for that acknowledgement.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 
-/// Which end of a direction broke.
+/// Names the end that broke in one direction of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TunnelCopyError {
     From,

@@ -1,8 +1,8 @@
-//! Why a body broke.
+//! The error of a body that broke.
 
 use std::time::Duration;
 
-/// Why a body is not whole, and never will be.
+/// The reason for which a body is not complete and never will be.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error(transparent)]

@@ -8,16 +8,16 @@ use hyper::{
 };
 use smallvec::SmallVec;
 
-/// The HTTP library's own bound on the fields of a head. With any other bound it allocates and fills two lists of that
-/// length for each head, which costs more than reading the head (hyper 1.12, `Server::parse` and `Client::parse` in
-/// `proto/h1/role.rs`).
+/// The HTTP library's own bound on the number of fields in a head. With any other bound it allocates and fills two
+/// lists of that length for each head, which costs more than reading the head (hyper 1.12, `Server::parse` and
+/// `Client::parse` in `proto/h1/role.rs`).
 pub const LIBRARYS_MOST: usize = 100;
 
-/// Removes the hop-by-hop fields (RFC 9110, 7.6.1), known ones and nominated ones, and the proxy's own fields, which
-/// it returns.
+/// Removes the hop-by-hop fields (RFC 9110, 7.6.1), both the known ones and those that `Connection` nominates, and the
+/// proxy's own fields, which it returns.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap, ours: &ReservedHeaderNames) -> HeaderMap {
     let is_ours = |name: &HeaderName| ours.is_reserved_header(name.as_str());
-    // Goes through the fields of the head, because most heads have few fields, and none of these.
+    // The loop runs over the fields of the head and not over the known names, because most heads have few fields.
     let mut named = SmallVec::<[HeaderName; USUAL]>::new();
     for name in headers.keys() {
         if is_hop_by_hop(name.as_str()) || is_ours(name) {
@@ -41,21 +41,21 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap, ours: &ReservedHeaderNames) -> 
     presented
 }
 
-/// The number of such fields in a usual head.
+/// The number of fields that are removed from a usual head.
 const USUAL: usize = 4;
 
 /// The fields that `Connection` nominates, in any of its lines.
 fn connection_nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let names = lines.flat_map(|line| line.split(',')).map(str::trim);
-    // Most `Connection` lines nominate a hop-by-hop field, which is removed anyway.
+    // Most `Connection` lines nominate only `keep-alive`, which is removed anyway, so it is not looked up again.
     let names = names.filter(|name| !name.eq_ignore_ascii_case("keep-alive"));
     let names = names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
     names.filter(|name| !identifies_client(name.as_str())).collect()
 }
 
-/// Whether a field of this name describes the client or the route of a request to the next server, in any spelling.
-/// What a trusted proxy writes there must not be removed by a nomination of the proxy's own client (CVE-2022-31813).
+/// True if a field of this name, in any spelling, describes the client or the route of a request to the next server. A
+/// client must not be able to remove by a nomination what a trusted proxy writes there (CVE-2022-31813).
 pub fn identifies_client(name: &str) -> bool {
     const NAMES: [&str; 7] = [
         "forwarded",
@@ -66,17 +66,17 @@ pub fn identifies_client(name: &str) -> bool {
         "x-cluster-client-ip",
         "x-original-forwarded-for",
     ];
-    // A quick check by the first letter: most fields begin with another.
+    // A quick check by the first letter: most fields begin with another one.
     if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
         return false;
     }
     starts_with_spelling(name, "x-forwarded") || NAMES.iter().any(|known| is_spelling_of(name, known))
 }
 
-/// Includes look-alikes: some servers read `Transfer_Encoding` as the field itself, and take the length of the body
-/// from `Content_Length`.
+/// True for a hop-by-hop field and its look-alikes: some servers read `Transfer_Encoding` as the field itself, and
+/// take the length of the body from `Content_Length`.
 fn is_hop_by_hop(name: &str) -> bool {
-    // All spellings of a field begin with its own letter.
+    // Every spelling of a field begins with the field's own letter, so other letters end the check.
     if !matches!(name.as_bytes().first(), Some(b'c' | b'k' | b'p' | b't' | b'u' | b'h')) {
         return false;
     }

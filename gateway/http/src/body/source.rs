@@ -22,10 +22,10 @@ use super::error::BodyError;
 use crate::connection_state::{RequestBodyState, ServerExchange};
 
 pub(super) enum BodyInner {
-    /// Passed on in chunks of at most `piece` bytes.
+    /// A body in memory, passed on in chunks of at most `piece` bytes.
     Whole {
         data: Option<Bytes>,
-        /// Few bodies have trailers.
+        /// In a box, because few bodies have trailers.
         trailers: Option<Box<HeaderMap>>,
         piece: usize,
     },
@@ -33,8 +33,8 @@ pub(super) enum BodyInner {
     Piped(mpsc::Receiver<BodyChunk>),
 }
 
-/// A part of a body that a task feeds. If the feed ends without [`BodyChunk::End`], it was given up, and the client must
-/// see that its response is not complete.
+/// A part of a body that a task sends. If the channel closes without [`BodyChunk::End`], the task has given up, and the
+/// client must see that its response is not complete.
 pub enum BodyChunk {
     Frame(Frame<Bytes>),
     End,
@@ -42,13 +42,13 @@ pub enum BodyChunk {
 
 /// A body that arrives over a connection.
 pub(super) struct IncomingBody {
-    /// A chunk that was read before, and comes first again.
+    /// A chunk that was read before and put back; it comes first.
     begun: Option<Frame<Bytes>>,
-    /// Set when the library has reported the end; it is not polled again.
+    /// Set when the library has reported the end; after that the library is not polled again.
     end: Option<BodyEnd>,
     incoming: Incoming,
     stall: BodyIdleTimeout,
-    /// When all of it has to be here.
+    /// The moment by which the whole body must have arrived.
     deadline: Option<Instant>,
     framing: BodyEndDetection,
     /// The exchange of an upload, which records how the upload proceeds.
@@ -61,25 +61,25 @@ enum BodyEnd {
     Abandoned,
 }
 
-/// `None` for an empty chunk, so that an empty body is at its end before it is read.
+/// Returns `None` for an empty chunk, so that an empty body is at its end before it is read.
 pub(super) fn non_empty(data: Bytes) -> Option<Bytes> {
     (!data.is_empty()).then_some(data)
 }
 
-/// How the end of a body is detected. The end that the HTTP library reports is not enough (hyper 1.12, h2 0.4):
+/// The way to detect the end of a body. The end that the HTTP library reports is not enough (hyper 1.12, h2 0.4):
 ///
-/// - HTTP/1.1 with a length: hyper counts, and what is left when the body ends is in its size hint.
+/// - HTTP/1.1 with a length: hyper counts, and its size hint at the end is the number of missing bytes.
 /// - HTTP/1.1 in chunks: hyper ends the body when it has read the last chunk. If the connection breaks or is dropped
-///   before, it puts an error in (`SenderDropGuard` in `proto/h1/dispatch.rs`).
+///   before that, it inserts an error (`SenderDropGuard` in `proto/h1/dispatch.rs`).
 /// - HTTP/2: a reset with `NO_ERROR` ends the body as if it were complete (`body/incoming.rs`), and a client can send
-///   that at any time. Only the state of the stream shows whether `END_STREAM` was there.
+///   that at any time. Only the state of the stream shows whether `END_STREAM` was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyEndDetection {
     Http1,
     Http2,
 }
 
-/// The time limit for the next bytes. The timer is created when there is a wait.
+/// The time limit for the next bytes. The timer is created only when the body has to wait.
 struct BodyIdleTimeout {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -122,7 +122,8 @@ impl BodyInner {
         }
     }
 
-    /// Reads one chunk if it is here, and keeps it for the reader. Returns an error if the body is already broken.
+    /// Reads one chunk if it has already arrived, and keeps it for the reader. Returns an error if the body is already
+    /// broken.
     pub(super) fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Self::Live(live) = self else { return Ok(()) };
         if live.begun.is_none()
@@ -135,7 +136,7 @@ impl BodyInner {
 
     pub(super) fn size_hint(&self) -> SizeHint {
         match self {
-            // Trailers need a body without a length.
+            // Trailers are sent only after a body without a length, so no length is announced.
             Self::Whole { trailers: Some(_), .. } | Self::Piped(_) => SizeHint::default(),
             Self::Whole { data, .. } => {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
@@ -146,13 +147,13 @@ impl BodyInner {
 }
 
 impl IncomingBody {
-    /// `pause`: the time limit between two chunks.
+    /// `pause` is the time limit between two chunks.
     pub(super) fn new(incoming: Incoming, framing: BodyEndDetection, pause: Duration) -> Self {
         let stall = BodyIdleTimeout { limit: pause, timer: None };
         Self { begun: None, end: None, incoming, stall, deadline: None, framing, exchange: None }
     }
 
-    /// Sets the exchange of a request's body.
+    /// Sets the exchange that records the progress of a request's body.
     pub(super) fn with_exchange(self, exchange: Rc<ServerExchange>) -> Self {
         Self { exchange: Some(exchange), ..self }
     }
@@ -165,7 +166,7 @@ impl IncomingBody {
         }
     }
 
-    /// The exchange of an upload that still arrives.
+    /// The exchange of a request body that is still being received.
     pub(super) fn ongoing_upload(&self) -> Option<Rc<ServerExchange>> {
         self.exchange.clone().filter(|_| !self.is_end())
     }
@@ -227,7 +228,7 @@ impl IncomingBody {
         }
     }
 
-    /// Whether all of the body was passed on. A broken body has no end.
+    /// True if all of the body was passed on. A broken body has no end.
     fn is_end(&self) -> bool {
         self.begun.is_none()
             && match self.end {
@@ -236,7 +237,7 @@ impl IncomingBody {
             }
     }
 
-    /// Whether the end that the library reports was really sent by the other side.
+    /// True if the other side has really sent the end that the library reports.
     fn is_fully_received(&self) -> bool {
         match self.framing {
             BodyEndDetection::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),

@@ -1,4 +1,4 @@
-//! A body that breaks off never counts as complete.
+//! Tests that a body that breaks off never counts as complete.
 
 use http_body_util::BodyExt as _;
 use hyper::{Request, client};
@@ -35,7 +35,7 @@ async fn answer_with_frames(mut stream: DuplexStream, frames: Vec<u8>) {
     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
 }
 
-/// How a response ends, how it ends when it is read once more, and whether it counts as complete.
+/// Returns how a response ends, how it ends when it is read once more, and whether it counts as complete.
 async fn observe_response_ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     spawn_local(answer_with_frames(theirs, frames.concat()));

@@ -7,15 +7,15 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// The memory allowance, and its source.
+/// The default budget for buffered bodies, and the limit that it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultMemoryLimit {
     pub bytes: usize,
     pub source: &'static str,
 }
 
-/// The smallest of these: half of the container's or process's limit, and a quarter of the machine's memory, which
-/// other processes share.
+/// Returns the smallest of these: half of the limit of the container or process, and a quarter of the machine's
+/// memory, which other processes share.
 pub fn memory_allowance() -> DefaultMemoryLimit {
     let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
     let known = [
@@ -30,15 +30,16 @@ pub fn memory_allowance() -> DefaultMemoryLimit {
     DefaultMemoryLimit { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), source: of }
 }
 
-/// With less memory than this hardly any request could be served.
+/// The least budget: with less memory hardly any request could be served.
 const LEAST: u64 = 8 << 20;
 
 fn read_file_or_empty(path: impl AsRef<Path>) -> String {
-    // A file that cannot be read sets no bound.
+    // A file that cannot be read sets no limit, so its text is empty.
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The lowest limit on the path from the process's own group to the root. `own`: `/proc/self/cgroup`.
+/// The lowest limit on the path from the process's own control group to the root. `own` is the text of
+/// `/proc/self/cgroup`.
 fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
     let bounds = own.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -55,17 +56,17 @@ fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
         let way: Vec<PathBuf> = below.ancestors().map(|group| root.join(group).join(file)).collect();
         way.iter().filter_map(|bound| read_file_or_empty(bound).trim().parse::<u64>().ok()).collect()
     });
-    // Version 1 writes "no limit" as a number near the largest.
+    // Version 1 writes "no limit" as a number near the largest one, so very large numbers are ignored.
     bounds.filter(|bound| *bound < 1 << 60).min()
 }
 
-/// The rest of the process's limit, after the memory that it uses now.
+/// The part of the process's limit that is left beside the memory that it uses now.
 fn remaining(limit: Resource, used: &str) -> Option<u64> {
     let most = getrlimit(limit).current?;
     Some(most.saturating_sub(kib(&read_file_or_empty("/proc/self/status"), used)?))
 }
 
-/// A line such as `MemTotal:  16384 kB`, in bytes.
+/// Reads a line such as `MemTotal:  16384 kB`, in bytes.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -22,12 +22,12 @@ pub struct MemoryBudget(Arc<BudgetState>);
 
 #[derive(Debug)]
 struct BudgetState {
-    /// The budget if the policy sets none.
+    /// The budget in bytes if the policy sets none.
     usual: usize,
     most: AtomicI64,
     /// The `max_body` that was last reported as too large for the budget; 0 for none.
     told: AtomicUsize,
-    /// Also keeps the sum.
+    /// Counts the reserved bytes; the sums in these metrics are those that limits are compared with.
     metrics: BufferMetrics,
 }
 
@@ -42,25 +42,25 @@ pub struct MemoryReservation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReservationKind {
     Body,
-    /// Counts for the sum of all heads as well.
+    /// Memory of a head. It counts for the sum of all reservations and for the sum of all heads.
     Head,
 }
 
-/// There is no memory left.
+/// The budget has no memory left for this reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("bodies that are kept take all the memory that they may")]
 pub struct MemoryBudgetExceededError;
 
 impl MemoryBudget {
-    /// A budget from the memory that this process may have. Call it early, before other parts of the process have
-    /// taken memory.
+    /// Makes a budget from the memory that this process may have. It must be called early, before other parts of
+    /// the process have taken memory.
     pub fn for_process(metrics: BufferMetrics) -> Self {
         let DefaultMemoryLimit { bytes, source: of } = memory_allowance();
         info!(bytes, of, "buffered.allowance");
         Self::new(bytes, metrics)
     }
 
-    /// `usual`: bytes.
+    /// `usual` is the budget in bytes if the policy sets none.
     pub fn new(usual: usize, metrics: BufferMetrics) -> Self {
         let told = AtomicUsize::default();
         let budget = Self(Arc::new(BudgetState { usual, most: AtomicI64::new(0), told, metrics }));
@@ -68,8 +68,8 @@ impl MemoryBudget {
         budget
     }
 
-    /// Applies the budget of a new plan. It counts from the next chunk of a body on. Every worker calls this for
-    /// every plan; a `max_body` that can never be reserved is logged once.
+    /// Applies the budget of a new plan, which counts from the next chunk of a body on. Every worker calls this
+    /// for every plan; a `max_body` that can never be reserved is logged once.
     pub fn update(&self, limits: &ListenerLimits) {
         self.set_memory_limit(limits.buffered);
         let largest = self.largest_body();
@@ -95,7 +95,7 @@ impl MemoryBudget {
         &self.0.metrics
     }
 
-    /// The largest body that can be reserved when there is no other one.
+    /// The largest body that can be reserved when nothing else is reserved.
     pub fn largest_body(&self) -> usize {
         buffer_limits::max_body(self.limit())
     }
@@ -114,13 +114,13 @@ impl MemoryBudget {
 }
 
 impl MemoryReservation {
-    /// Reserves `bytes` of this body in all.
+    /// Raises the reservation of this body to `bytes` in all.
     pub(super) fn resize(&mut self, bytes: usize) -> Result<(), MemoryBudgetExceededError> {
         self.resize_within(bytes, buffer_limits::buffer_fill_limit(self.budget.limit(), bytes), usize::MAX)
     }
 
-    /// Reserves `bytes` in all, if all reservations together then take at most `all`, and those of heads at most
-    /// `heads`. What is reserved stays reserved.
+    /// Raises this reservation to `bytes` in all, if all reservations together then take at most `all` bytes, and
+    /// those of heads at most `heads`. On an error the former reservation stays.
     pub(super) fn resize_within(
         &mut self,
         bytes: usize,
@@ -134,7 +134,7 @@ impl MemoryReservation {
         }
         let within = |sum: i64, bound: usize| usize::try_from(sum).is_ok_and(|sum| sum <= bound);
         let (sum, of_heads) = self.add_to_totals(more);
-        // If two reserve at once, both may be refused, but never both are admitted beyond the limit.
+        // If two threads reserve at the same time, both may be refused, but the limit is never exceeded.
         if !within(sum, all) || !within(of_heads, heads) {
             self.add_to_totals(-more);
             return Err(MemoryBudgetExceededError);
@@ -143,7 +143,7 @@ impl MemoryReservation {
         Ok(())
     }
 
-    /// Releases the memory that was not needed.
+    /// Lowers the reservation to `bytes`, and releases the rest.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let needed = if bytes <= FREE { 0 } else { i64::try_from(bytes).unwrap_or(i64::MAX) };
         if needed < self.bytes {
@@ -160,7 +160,7 @@ impl MemoryReservation {
         &self.budget
     }
 
-    /// Returns the new sums of all reservations, and of those of heads.
+    /// Adds to the sums, and returns the new sum of all reservations and that of heads.
     fn add_to_totals(&self, bytes: i64) -> (i64, i64) {
         let metrics = &self.budget.0.metrics;
         let of_heads = if self.kind == ReservationKind::Head { bytes } else { 0 };
@@ -188,7 +188,7 @@ mod tests {
         budget.metrics().add(0)
     }
 
-    /// Large bodies leave a quarter of the memory for small ones, and all of it is released.
+    /// Large bodies leave a quarter of the memory for small ones, and all memory is released at the end.
     #[test]
     fn large_bodies_leave_memory_for_small() {
         let budget = budget(1 << 20);
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(used(&budget), 0);
     }
 
-    /// Reservations of many threads at once leave nothing reserved behind.
+    /// When many threads reserve and release at the same time, nothing stays reserved.
     #[test]
     fn concurrent_reservations_release_all_memory() {
         let budget = budget(1 << 20);

@@ -6,7 +6,7 @@ use fencegate_policies::plan::buffer_limits::FREE;
 
 use super::{MemoryBudget, MemoryReservation};
 
-/// The part of one body that has come so far.
+/// The part of one body that has been received so far.
 #[derive(Debug)]
 pub struct ChunkBuffer {
     held: BufferedChunks,
@@ -23,22 +23,23 @@ enum BufferedChunks {
     Several(Vec<u8>),
 }
 
-/// A chunk below this size is copied. A chunk is a slice of its reader's buffer and keeps all of that in memory, but
-/// only its own length is counted. Larger chunks come from buffers of about their size.
+/// A chunk below this size is copied. A chunk is a slice of its reader's buffer and keeps all of that buffer in
+/// memory, but only its own length is counted. Larger chunks come from buffers of about their size, so they are not
+/// copied.
 const COPIED: usize = 64 << 10;
 
-/// A chunk that exceeds the budget. The chunks before it are still there.
+/// A chunk that exceeds the budget. The chunks before it stay in the buffer.
 #[derive(Debug)]
 pub struct AddChunkError(pub Bytes);
 
 impl ChunkBuffer {
-    /// `expected`: the announced length of the body, or its limit.
+    /// `expected` is the announced length of the body, or its limit.
     pub fn new(budget: &MemoryBudget, expected: usize) -> Self {
         Self { held: BufferedChunks::None, room: budget.reserve(), expected }
     }
 
     /// # Errors
-    /// It exceeds the budget.
+    /// Returns the chunk if it exceeds the budget.
     pub fn add(&mut self, data: Bytes) -> Result<(), AddChunkError> {
         let all = self.len() + data.len();
         match &mut self.held {
@@ -68,7 +69,7 @@ impl ChunkBuffer {
         Ok(())
     }
 
-    /// In bytes.
+    /// The length of all chunks, in bytes.
     pub fn len(&self) -> usize {
         match &self.held {
             BufferedChunks::None => 0,
@@ -81,7 +82,7 @@ impl ChunkBuffer {
         self.len() == 0
     }
 
-    /// All chunks as one. The memory is released when the last slice of it is dropped.
+    /// Joins all chunks. The memory is released when the last slice of the result is dropped.
     pub fn into_bytes(self) -> Bytes {
         let Self { held, mut room, .. } = self;
         let data = match held {
@@ -97,8 +98,8 @@ impl ChunkBuffer {
     }
 }
 
-/// Reserves `all` bytes. The buffer doubles only up to the expected length, and then grows by what it needs, so that
-/// it is never twice as large as the body.
+/// Makes space for `all` bytes. The buffer doubles only up to the expected length, and then grows to the needed
+/// size, so that it is never twice as large as the body.
 fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut MemoryReservation) -> bool {
     if all <= several.capacity() {
         return true;

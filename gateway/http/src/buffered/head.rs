@@ -10,7 +10,8 @@ use crate::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas};
 #[derive(Debug, Clone)]
 pub struct HeadMemoryBudget {
     budget: MemoryBudget,
-    /// The client whose quota they count for. `None`: they are those of many clients.
+    /// The client in whose quota these heads count. `None` for a trusted proxy, whose connections carry heads of
+    /// many clients.
     quota: Option<(ClientQuotas, ClientId)>,
 }
 
@@ -26,13 +27,14 @@ impl HeadMemoryBudget {
         Self { budget, quota: whose }
     }
 
-    /// Nothing reserved yet.
+    /// Makes a reservation of no bytes.
     pub(crate) fn reserve(&self) -> HeadReservation {
         let share = self.quota.as_ref().map(|(quotas, client)| quotas.acquire_heads(*client));
         HeadReservation { room: self.budget.reserve_head(), share }
     }
 
-    /// Reserves memory for the head of a request that was read in full. `None`: it is small, and is not counted.
+    /// Reserves memory for the head of a request that was read in full. `None` for a small head, which is not
+    /// counted.
     pub(crate) fn reserve_read<B>(
         &self,
         request: &Request<B>,
@@ -49,7 +51,7 @@ impl HeadMemoryBudget {
 }
 
 impl HeadReservation {
-    /// Reserves `bytes` of a head that is being read. What is reserved stays reserved.
+    /// Raises the reservation of a head that is being read to `bytes`; it never lowers the reservation.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryBudgetExceededError> {
         self.resize_within(bytes, buffer_limits::total_head_bytes_limit(self.room.budget().limit()))
     }
@@ -59,7 +61,7 @@ impl HeadReservation {
         if bytes <= FREE || bytes <= before {
             return Ok(());
         }
-        // A head that is larger than the quota is accepted if its client has no other one.
+        // A head that is larger than the quota is accepted if its client has no other head.
         let most = buffer_limits::client_head_bytes_limit(heads).max(bytes);
         let has_share = self.share.as_mut().is_none_or(|share| share.resize(bytes, most));
         let all = self.room.budget().limit().max(heads);
@@ -76,10 +78,10 @@ impl HeadReservation {
         self.shrink_client_quota_to(0);
     }
 
-    /// No more than before.
+    /// Lowers the count in the client's quota to `bytes`; the caller passes no more than before.
     fn shrink_client_quota_to(&mut self, bytes: usize) {
         if let Some(share) = &mut self.share {
-            // A smaller reservation is never refused.
+            // This is never refused, because the count does not grow.
             let _fits = share.resize(bytes, bytes);
         }
     }
@@ -93,9 +95,9 @@ fn head_bytes<B>(request: &Request<B>) -> usize {
     target + fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum::<usize>()
 }
 
-/// A head is in memory as it came, and as it is sent on.
+/// A head is in memory twice: as it was received, and as it is forwarded.
 const COPIES: usize = 2;
-/// An entry of a map of fields, beside its text.
+/// The bytes of an entry in the library's map of fields, beside its text.
 const FIELD: usize = 104;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use prometheus::{IntCounterVec, IntGauge, Opts};
 
 use fencegate_process::registry::MetricRegistry;
 
-/// The families of buffered bodies and heads; clones count into the same ones.
+/// The families of buffered bodies and heads. Clones count into the same families.
 #[derive(Debug, Clone)]
 pub struct BufferMetrics {
     bytes: IntGauge,
@@ -55,7 +55,8 @@ impl BufferMetrics {
         self.bytes.get()
     }
 
-    /// Adds bytes of heads, and returns their new sum. They count for the other sum as well.
+    /// Adds bytes of heads, and returns the new sum of heads. The caller adds them to the sum of all
+    /// reservations as well.
     pub(crate) fn add_to_heads(&self, bytes: i64) -> i64 {
         self.heads.add(bytes);
         self.heads.get()

@@ -1,4 +1,5 @@
-//! The memory for buffered bodies and heads of requests: one budget for all workers, and a refusal when it is used up.
+//! The memory for buffered bodies and heads of requests: one budget for all workers. A reservation beyond it is
+//! refused.
 
 mod allowance;
 mod budget;

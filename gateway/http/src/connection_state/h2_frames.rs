@@ -1,15 +1,15 @@
-//! Follows the outgoing frames of an HTTP/2 client's connection (RFC 9113, 4.1), to find which bytes of responses are
-//! written. The library takes chunks of responses before the client's window has space for them, and does not report
-//! when they are written.
+//! Parses the outgoing frames of an HTTP/2 client's connection (RFC 9113, 4.1), to count the bytes of responses that
+//! are written. The library takes chunks of responses before the client's window has space for them, and does not
+//! report when they are written.
 
 use std::io::IoSlice;
 
-/// The position in the outgoing stream, which begins with a frame.
+/// The position in the outgoing stream of frames.
 #[derive(Debug, Default)]
 pub(super) struct H2DataByteCounter {
     head: [u8; HEAD],
     have: usize,
-    /// Bytes that are left of the payload.
+    /// The bytes of the present payload that are still to come.
     left: usize,
     is_data: bool,
 }
@@ -18,7 +18,8 @@ const HEAD: usize = 9;
 const DATA: u8 = 0;
 
 impl H2DataByteCounter {
-    /// The socket has accepted the first `count` bytes of these slices. Returns how many of them belong to bodies.
+    /// Reads the first `count` bytes of these slices, which the socket has accepted. Returns how many of them belong
+    /// to bodies.
     pub(super) fn count_written_data(&mut self, slices: &[IoSlice<'_>], count: usize) -> usize {
         let mut left = count;
         let mut data = 0;

@@ -9,22 +9,22 @@ use std::{
 
 use hyper::{HeaderMap, StatusCode};
 
-/// The informational responses of one connection. It is a mutex only because the library requires the receiver of
-/// informational responses to be `Send`; all uses are on one thread.
+/// The informational responses of one connection. All uses are on one thread; there is a mutex only because the
+/// library requires the receiver of informational responses to be `Send`.
 #[derive(Debug, Default)]
 pub struct InformationalQueue(Mutex<InformationalQueueState>);
 
 #[derive(Debug, Default)]
 struct InformationalQueueState {
-    /// The number of the exchange that they belong to.
+    /// The number of the exchange to which the queued responses belong.
     exchange: u64,
-    /// Whether a part of `bytes` was written.
+    /// True if a part of `bytes` was written.
     begun: bool,
-    /// Whether the final response has not begun yet.
+    /// True until the final response begins.
     open: bool,
     /// Bytes to be written; a part of them may be written already.
     bytes: Vec<u8>,
-    /// The task that sends the final response.
+    /// The task of the exchange, woken when a response is queued and when all are written.
     waker: Option<Waker>,
 }
 
@@ -49,8 +49,8 @@ impl InformationalQueue {
         InformationalSender { queue: self.clone(), exchange: queue.exchange }
     }
 
-    /// The final response begins, so no more informational responses are accepted. Ready when the earlier ones are
-    /// written, or the connection has ended.
+    /// Closes the exchange to informational responses, because the final response begins. Ready when the queued ones
+    /// are written, or the connection has ended.
     pub fn poll_close(&self, cx: &Context<'_>) -> Poll<()> {
         let mut queue = self.queue();
         queue.open = false;
@@ -84,7 +84,8 @@ impl InformationalQueue {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether an informational response is partly written, so that its rest has to come before anything else.
+    /// True if an informational response is partly written, so that the rest of it must be written before anything
+    /// else.
     pub(crate) fn has_partial_informational(&self) -> bool {
         self.queue().begun
     }
@@ -132,7 +133,7 @@ mod tests {
         String::from_utf8(all).expect("text")
     }
 
-    /// An informational response is written whole before the response; one that comes too late is dropped.
+    /// An informational response is written in full before the response; one that comes too late is dropped.
     #[test]
     fn informational_is_written_whole_before_response() {
         let interims = Arc::<InformationalQueue>::default();

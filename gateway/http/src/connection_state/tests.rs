@@ -1,8 +1,8 @@
-//! When a connection is quiet, and when a client counts as taking nothing.
+//! Tests when a connection is quiet, and when a client counts as taking nothing of a response.
 
 use super::*;
 
-/// A request is over when both its body and its response are.
+/// A request is over when both its body and its response are over.
 #[test]
 fn request_ends_with_body_and_response() {
     let state = ServerConnectionState::new_http1(Instant::now());
@@ -34,7 +34,7 @@ fn http2_is_quiet_after_last_response() {
     assert!(state.quiet_since().is_some());
 }
 
-/// An HTTP/1 connection is quiet without a request; one that sends its head is so only after a while.
+/// An HTTP/1 connection is quiet without a request; while its client sends a head, it is quiet only after a while.
 #[test]
 fn http1_is_quiet_without_request() {
     let state = ServerConnectionState::new_http1(Instant::now());
@@ -70,8 +70,8 @@ fn only_response_unread_by_client_counts() {
     assert_eq!(state.writing(), NextWriteKind::Answers, "frames are nobody's last words");
 }
 
-/// A response that the client does not take counts in every snapshot. There are four snapshots in the shorter of two
-/// time limits, so the longer one takes many.
+/// A response that the client does not take counts in every one of many snapshots: the interval of snapshots is a
+/// quarter of the shorter time limit, so the longer limit can take many.
 #[test]
 fn unread_response_counts_at_every_snapshot() {
     const LOOKS: u32 = 300;
@@ -82,7 +82,7 @@ fn unread_response_counts_at_every_snapshot() {
     assert_eq!(seen, LOOKS);
 }
 
-/// A response buffered in the HTTP library keeps the connection busy for as long as some of it is written.
+/// A response in the buffer of the HTTP library keeps the connection busy as long as bytes of it are written.
 #[test]
 fn buffered_response_is_work_while_moving() {
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ fn buffered_response_is_work_while_moving() {
     }
     state.unsent.remove(700);
     assert!(state.quiet_since().is_some() && !state.snapshot().unsent, "all of it is written");
-    // The rest of a stream that was reset is never written.
+    // A stream that was reset leaves bytes that are never written.
     state.begin_exchange().1.add_unsent(1000);
     state.mark_all_written();
     assert_eq!(state.quiet_since(), None);

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use crate::connection_state::h2_frames::H2DataByteCounter;
 
-/// Bytes of bodies, of all streams of a connection.
+/// The unsent bytes of bodies, of all streams of a connection together.
 #[derive(Debug)]
 pub(crate) struct UnsentBytes {
     bytes: Cell<usize>,
-    /// When bytes were last given or written.
+    /// The moment when bytes were last added or written.
     moved: Cell<Instant>,
     patience: Cell<Duration>,
-    /// The outgoing frames.
+    /// Parses the outgoing frames, to count the written bytes of bodies.
     frames: RefCell<H2DataByteCounter>,
 }
 
@@ -31,7 +31,7 @@ impl UnsentBytes {
         }
     }
 
-    /// Sets how long the client may take nothing.
+    /// Sets the time after which bytes that the client does not take no longer count.
     pub(crate) fn set_write_timeout(&self, patience: Duration) {
         self.patience.set(patience);
     }
@@ -41,7 +41,7 @@ impl UnsentBytes {
         self.moved.set(Instant::now());
     }
 
-    /// The first `count` bytes of these slices were written.
+    /// Records that the first `count` bytes of these slices were written.
     pub(super) fn record_write(&self, slices: &[IoSlice<'_>], count: usize) {
         self.remove(self.frames.borrow_mut().count_written_data(slices, count));
     }
@@ -58,8 +58,8 @@ impl UnsentBytes {
         self.moved.set(self.moved.get() - by);
     }
 
-    /// Whether the client still has bytes to take. Bytes that do not move for too long no longer count: they may belong
-    /// to a stream that was reset, whose rest the library discards without notice.
+    /// True if the client still has bytes to take. Bytes that are not written for too long no longer count: they may
+    /// belong to a stream that was reset, whose rest the library discards without notice.
     pub(super) fn has_unsent_bytes(&self) -> bool {
         if self.moved.get().elapsed() >= self.patience.get() {
             self.bytes.set(0);

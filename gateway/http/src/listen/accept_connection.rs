@@ -31,7 +31,7 @@ use crate::{
     network::ResetOnClose,
 };
 
-/// A listener's settings in one plan.
+/// The settings of a listener, as one plan has them.
 pub(super) struct ListenerConfig {
     server: HttpConnectionServer,
     connections_per_client: Option<usize>,
@@ -42,16 +42,18 @@ pub(super) struct ListenerConfig {
     trusted: TrustedProxies,
     drain: CancellationToken,
     metrics: Rc<ClientConnectionMetrics>,
-    /// For connections of strangers, and for bad headers of trusted proxies.
+    /// Limit the log lines about connections that are not from trusted proxies, and about bad headers of trusted
+    /// ones.
     untrusted_lines: LogLimiter,
     bad_header_lines: LogLimiter,
 }
 
-/// Each such connection is counted; a line tells of the first one in this time.
+/// The interval in which at most one such connection is logged. All of them are counted.
 const LINE_PERIOD: Duration = Duration::from_secs(60);
 
 impl ListenerConfig {
-    /// Returns when the drain has begun. A client that connected just before gets a moment for its first bytes.
+    /// Returns a moment after the drain has begun, so that a client that connected just before can still send its
+    /// first bytes.
     async fn wait_drain_begun(&self) {
         self.drain.cancelled().await;
         sleep(LAST_REQUEST).await;
@@ -88,8 +90,8 @@ impl ListenerConfig {
         self.connections_per_client
     }
 
-    /// Whether this peer is a trusted proxy. A proxy's connections belong to many clients, so closing one could hit a
-    /// client that has done nothing wrong, and may have sent a POST.
+    /// True if this peer is a trusted proxy. The connections of a proxy belong to many clients, so closing one could
+    /// hit a client that has sent no more than its share, and may be in the middle of a POST.
     pub(super) fn is_proxy(&self, peer: &ConnectionInfo) -> bool {
         self.trusted.is_proxy(peer.address.ip())
     }
@@ -105,7 +107,7 @@ impl ListenerConfig {
     {
         match self.proxy_protocol {
             ProxyProtocol::Off => self.serve_client(stream, peer, slot, handler).await,
-            // Boxed, because not every connection needs it: an idle one is no larger for it.
+            // The futures are boxed, so that connections without a PROXY header are no larger for them.
             ProxyProtocol::Require => {
                 if let Some((stream, peer)) = Box::pin(self.read_proxy_header(stream, peer)).await {
                     Box::pin(self.serve_client(stream, peer, slot, handler)).await;
@@ -114,7 +116,8 @@ impl ListenerConfig {
         }
     }
 
-    /// Reads the client from the PROXY header. `None`: the connection is closed without an answer.
+    /// Reads the address of the client from the PROXY header. `None` if the connection has to be closed without an
+    /// answer.
     async fn read_proxy_header<I: AsyncRead + Unpin>(
         &self,
         stream: I,
@@ -140,7 +143,8 @@ impl ListenerConfig {
             Ok(Ok((Some(client), stream))) => ("client", Some((stream, peer.with_client_address(client)))),
             Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
             Ok(Err(bad)) => {
-                // A balancer that looks whether the port is open connects and leaves.
+                // A load balancer that checks whether the port is open connects and leaves without a byte, which is
+                // not logged.
                 if bad.has_sent_bytes()
                     && let Some(left_out) = self.bad_header_lines.admit()
                 {
@@ -159,7 +163,7 @@ impl ListenerConfig {
         known
     }
 
-    /// Continues with a known client.
+    /// Serves a connection whose client is known: with TLS, or in plain text.
     async fn serve_client<I>(
         &self,
         stream: I,
@@ -175,7 +179,7 @@ impl ListenerConfig {
         }
     }
 
-    /// TLS comes first.
+    /// Does the TLS handshake, and serves the connection.
     async fn serve_tls<I>(
         &self,
         certificates: &Arc<ListenerCertificates>,
@@ -189,7 +193,7 @@ impl ListenerConfig {
         let shaken = tokio::select! {
             biased;
             shaken = timeout(self.server.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
-            // The client has not sent a request yet.
+            // The client has not sent a request yet, so the connection can be closed.
             () = self.wait_drain_begun() => return,
         };
         match shaken {
@@ -210,8 +214,9 @@ impl ListenerConfig {
             Ok(Ok(TlsHandshakeResult::Failed(error, stream))) => {
                 self.metrics.record_handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
-                // In TLS 1.3 the client may send a request before we have checked its certificate. If the connection
-                // were closed with unread bytes, it would be reset, and the alert lost.
+                // In TLS 1.3 the client may send a request before its certificate is checked. If the connection were
+                // closed with unread bytes, it would be reset, and the alert lost. So the bytes are read for a
+                // moment.
                 linger::write_and_linger(stream, Bytes::new()).await;
             }
             Ok(Ok(TlsHandshakeResult::Closed)) => {}
@@ -223,7 +228,7 @@ impl ListenerConfig {
         }
     }
 
-    /// Detects the protocol by the first bytes, and serves it.
+    /// Detects the protocol by the first bytes, and serves the connection in it.
     async fn detect_and_serve<I>(
         &self,
         stream: I,
@@ -236,7 +241,7 @@ impl ListenerConfig {
         let detected = tokio::select! {
             biased;
             detected = timeout(self.server.timeouts.detect, detect(stream, self.protocols)) => detected,
-            // The client has not sent a request yet.
+            // The client has not sent a request yet, so the connection can be closed.
             () = self.wait_drain_begun() => return,
         };
         match detected {
@@ -270,7 +275,7 @@ impl ListenerConfig {
     }
 }
 
-/// Answers a client that speaks another protocol with the reason.
+/// Answers a client that speaks another protocol, and names the reason.
 async fn reject_protocol<I: AsyncRead + AsyncWrite + Unpin>(
     stream: I,
     reason: &'static str,
@@ -292,8 +297,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// The future of a connection stays small: each connection has one for as long as it is open, and boxes the parts
-    /// that depend on its protocol.
+    /// The future of a connection stays small, because it exists for as long as the connection is open. The parts
+    /// that depend on the protocol are boxed.
     #[test]
     fn connection_future_stays_small() {
         let size = future_size(

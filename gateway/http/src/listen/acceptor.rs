@@ -24,24 +24,24 @@ use crate::{
     network::{Accept, Network, ResetOnClose, socket_path_lock::BACKLOG},
 };
 
-/// One worker's share of a listener.
+/// Accepts the connections of a listener at one worker.
 pub struct ConnectionAcceptor {
-    /// Replaced by a reload, for later connections.
+    /// The settings for new connections. A reload replaces them.
     config: RefCell<Rc<ListenerConfig>>,
     drain: CancellationToken,
     /// The slots for open connections. When all are in use, further connections wait in the kernel's backlog.
     slots: Rc<ConnectionSlots>,
-    /// The counts of each client, over all workers.
+    /// The counts of each client, shared by all workers.
     quotas: ClientQuotas,
-    /// Whether further connections are closed at once instead.
+    /// If true, connections without a free slot are closed at once and do not wait in the backlog.
     rejects_when_full: bool,
     metrics: Rc<ClientConnectionMetrics>,
-    /// The memory for heads.
+    /// The memory for the heads of requests.
     budget: MemoryBudget,
 }
 
 impl ConnectionAcceptor {
-    /// `share`: the part of the listener's connections that is this worker's.
+    /// `share` is this worker's part of the listener's connections.
     pub fn new(
         listener: &ListenerSettings,
         certificates: Option<Arc<ListenerCertificates>>,
@@ -82,7 +82,8 @@ impl ConnectionAcceptor {
         self.config.replace(Rc::new(entry));
     }
 
-    /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.
+    /// Accepts connections until the drain begins. Their tasks are in `open`; each ends when its requests are
+    /// answered.
     pub async fn serve<N: Network>(
         &self,
         listener: N::Listener,
@@ -102,7 +103,8 @@ impl ConnectionAcceptor {
                     }
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely: ending connections release some.
+                    // Most likely the process has no file descriptors left. Connections that end release some,
+                    // so this waits a moment.
                     warn!(%error, "connection not accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
@@ -112,7 +114,7 @@ impl ConnectionAcceptor {
         self.serve_backlog::<N>(listener, &handler, open).await;
     }
 
-    /// A slot for a new connection. `None`: it is closed.
+    /// Acquires a slot for a new connection. `None` if the connection has to be closed.
     async fn acquire_slot(&self, peer: &ConnectionInfo) -> Option<AcceptedSlot> {
         let client = ClientId::from_ip(peer.address.ip());
         let turned_away = |why: ConnectionRejection| {
@@ -149,7 +151,7 @@ impl ConnectionAcceptor {
                 turned_away(ConnectionRejection::ConnectionLimit);
                 return None;
             }
-            // All connections are at work. The end of a request does not wake this task, so check again soon.
+            // No connection is quiet. When one becomes quiet, this task is not woken, so it checks again soon.
             tokio::select! {
                 () = self.slots.wait_freed() => {}
                 () = sleep(LOOK) => {}
@@ -158,7 +160,7 @@ impl ConnectionAcceptor {
         }
     }
 
-    /// Serves the connections in the kernel's queue, because closing the socket would reset them.
+    /// Serves the connections in the kernel's queue: closing the socket would reset them.
     async fn serve_backlog<N: Network>(
         &self,
         listener: N::Listener,
@@ -166,7 +168,7 @@ impl ConnectionAcceptor {
         open: &TaskTracker,
     ) {
         for _ in 0..BACKLOG {
-            // Lets the runtime poll the socket.
+            // Accepting succeeds only after the runtime has polled the socket, which it does during this yield.
             tokio::task::yield_now().await;
             let accepted = tokio::select! {
                 biased;
@@ -204,7 +206,8 @@ impl ConnectionAcceptor {
                 }
             };
             tokio::select! {
-                // Checked first: once the slot is lost, no further request of this connection is accepted.
+                // The loss of the slot is polled first: after it no further request of this connection is
+                // accepted.
                 biased;
                 () = lost => {}
                 () = entry.serve_connection(stream, peer, &slot, &handler) => {}
@@ -214,10 +217,10 @@ impl ConnectionAcceptor {
     }
 }
 
-/// Kept for as long as a connection lives: its slot, and its part of its client's quota.
+/// The slot of a connection and its place in its client's quota, kept for as long as the connection is open.
 type AcceptedSlot = (ConnectionSlot, Option<ClientQuotaPermit>);
 
-/// How often connections at work are checked for a quiet one.
+/// The interval in which a waiting connection checks whether another one has become quiet.
 const LOOK: Duration = Duration::from_millis(50);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,4 +1,5 @@
-//! TLS with clients, from files that may change while the process runs: a bad new file keeps the old ones in force.
+//! TLS with clients, from files that may change while the process runs. A new file that is not valid leaves the old
+//! ones in use.
 
 use std::{
     io,
@@ -36,7 +37,7 @@ use super::{
 };
 use crate::{connection_info::TlsInfo, network::ResetOnClose};
 
-/// The certificates that a listener shows, and the authorities for its clients. Shared by all workers.
+/// The certificates that a listener shows, and the authorities for its clients. All workers share them.
 pub struct ListenerCertificates {
     tls: ListenerTls,
     alpn: Vec<Vec<u8>>,
@@ -48,12 +49,12 @@ pub struct ListenerCertificates {
 /// The state of the files at the last check.
 struct CertificateFileState {
     seen: Vec<Option<FileVersion>>,
-    /// Set if the files could not be used. It is logged if the next check finds the same, because two files are never
-    /// replaced at the same moment.
+    /// The error if the files could not be used. It is logged only if the next check finds the same error:
+    /// certificate and key are two files, which are never replaced at the same moment.
     bad: Option<ListenerTlsError>,
 }
 
-/// Why TLS cannot be spoken with clients. The texts quote no part of a file.
+/// The reason for which TLS with clients is not possible. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenerTlsError {
     #[error(transparent)]
@@ -67,7 +68,7 @@ pub enum ListenerTlsError {
 }
 
 impl ListenerCertificates {
-    /// `None` where the listener speaks plain text.
+    /// Opens the certificates of a listener; `None` where the listener speaks plain text.
     pub fn open(
         listener: &plan::ListenerSettings,
         metrics: &ClientConnectionMetrics,
@@ -77,7 +78,7 @@ impl ListenerCertificates {
     }
 
     /// # Errors
-    /// The files cannot be used.
+    /// Returns an error if the files cannot be used.
     pub fn load(
         tls: ListenerTls,
         protocols: ListenerProtocols,
@@ -89,7 +90,8 @@ impl ListenerCertificates {
             ListenerProtocols::Http2 => &["h2"],
         };
         let alpn: Vec<Vec<u8>> = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        // The stamps are taken before the files are read, so that a change in between is noticed later.
+        // The versions of the files are taken before the files are read, so that a change between the two is noticed
+        // at the next check.
         let seen = file_stamps(&tls);
         let config = build_server_config(&tls, &alpn, metrics)?;
         let opened = Arc::new(Self {
@@ -107,11 +109,11 @@ impl ListenerCertificates {
         Ok(opened)
     }
 
-    /// Reads the files now, whether they look changed or not. Handshakes that have begun go on with the old ones, and
-    /// connections are not touched.
+    /// Reads the files now, whether they look changed or not. Handshakes that have begun go on with the old files,
+    /// and open connections are not affected.
     ///
     /// # Errors
-    /// The files cannot be used, which is also logged. The old ones stay in use.
+    /// Returns an error, which is also logged, if the files cannot be used. The old ones stay in use.
     pub fn reload(&self) -> Result<(), ListenerTlsError> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         *looked = CertificateFileState { seen: file_stamps(&self.tls), bad: None };
@@ -169,7 +171,7 @@ impl ListenerCertificates {
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
 pub enum TlsHandshakeResult<I> {
     Secured(TlsStream<PrefixedIo<I>>, TlsInfo, Option<DetectedProtocol>),
-    /// The alert with the reason is written; the client may not have read it.
+    /// The handshake failed. The alert with the reason is written; the client may not have read it.
     Failed(io::Error, PrefixedIo<I>),
     /// The client did not speak TLS.
     Plain(PrefixedIo<I>),
@@ -244,7 +246,7 @@ fn build_server_config(
     let mut config =
         builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(SniResolver { keys }));
     config.alpn_protocols = alpn.to_vec();
-    // No early data: an observer of it could replay it.
+    // Early data is not accepted: an observer could send a copy of it again.
     config.max_early_data_size = 0;
     Ok(config)
 }
@@ -252,7 +254,7 @@ fn build_server_config(
 /// Reads all files as the start does. Returns each certificate with its end of validity, in seconds since 1970.
 ///
 /// # Errors
-/// The errors that would keep the process from starting.
+/// Returns the errors that would keep the process from starting.
 pub fn read_certificate_expiries(tls: &ListenerTls) -> Result<Vec<(PathBuf, Option<u64>)>, ListenerTlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let examined = tls.certificates.iter().map(|pair| {
@@ -297,12 +299,12 @@ fn record_validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &Client
     metrics.set_certificate_expiry(&pair.certificate, until);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if until < now {
-        // It is used all the same: clients then see the reason, which they would not without a handshake.
+        // An expired certificate is used all the same: clients then see the reason, and not only a failed handshake.
         warn!(code = "FG0511", certificate = %pair.certificate.display(), "certificate has expired");
     }
 }
 
-/// The certificate for the name that the client requests; otherwise the first one.
+/// Chooses the certificate for the name that the client requests; otherwise the first one.
 #[derive(Debug)]
 struct SniResolver {
     keys: Vec<Arc<CertifiedKey>>,

@@ -23,7 +23,7 @@ pub(super) struct ConnectionSlots {
 
 #[derive(Debug, Default)]
 struct ConnectionSlotTable {
-    /// By number of arrival.
+    /// The open connections by number of arrival.
     all: BTreeMap<u64, ConnectionSlotEntry>,
     /// The number of connections of each client.
     of: HashMap<ClientId, usize>,
@@ -41,17 +41,17 @@ struct ConnectionSlotEntry {
     leave: CancellationToken,
 }
 
-/// One connection, until it is dropped.
+/// The slot of one connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     slots: Rc<ConnectionSlots>,
     number: u64,
     leave: CancellationToken,
-    /// Whether HTTP is spoken, so that the connection has to be closed in order.
+    /// True once HTTP is spoken, so that the connection has to be closed in order.
     speaks: Cell<bool>,
 }
 
-/// Why a new connection is closed at once.
+/// The reason for which a new connection is closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionRejection {
     ConnectionLimit,
@@ -87,13 +87,14 @@ impl ConnectionSlots {
         })
     }
 
-    /// Takes a free slot, or that of a quiet connection. `None`: all connections are at work, or belong to clients
-    /// that have fewer than this one.
+    /// Takes a free slot, or that of a quiet connection. `None` if every connection is busy or belongs to a client
+    /// that has fewer connections than this one.
     pub(super) fn acquire(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
         self.acquire_or_evict(client, ConnectionAttribution::OwnClient)
     }
 
-    /// The same for a proxy, which gets any quiet connection's slot, because its connections belong to many clients.
+    /// Takes a slot for a connection of a proxy. It gets the slot of any quiet connection, because the connections of
+    /// a proxy belong to many clients.
     pub(super) fn acquire_for_proxy(self: &Rc<Self>, proxy: ClientId) -> Option<ConnectionSlot> {
         self.acquire_or_evict(proxy, ConnectionAttribution::ProxiedClients)
     }
@@ -104,7 +105,8 @@ impl ConnectionSlots {
         counted: ConnectionAttribution,
     ) -> Option<ConnectionSlot> {
         self.try_acquire(client).or_else(|| {
-            // Connections that are being closed exist beside the slots, so their number is bounded as well.
+            // A connection that is being closed has given up its slot, so the number of such connections has a limit
+            // of its own.
             if self.taken.borrow().leaving < self.most / 8 + FEW {
                 self.taken.borrow_mut().evict_quiet(client, counted);
             }
@@ -112,8 +114,8 @@ impl ConnectionSlots {
         })
     }
 
-    /// Whether a new connection without a slot may wait for one. A client that already has a slot may not, because it
-    /// would hold up clients that have none.
+    /// True if a new connection without a slot may wait for one. A client that already has a slot may not wait,
+    /// because it would hold up clients that have none.
     pub(super) fn may_wait(&self, client: ClientId) -> bool {
         !self.taken.borrow().of.contains_key(&client)
     }
@@ -124,21 +126,21 @@ impl ConnectionSlots {
     }
 }
 
-/// Whether a peer's connections count as its own, or as those of many clients behind a proxy.
+/// The owner of a peer's connections: the peer itself, or many clients behind a proxy.
 #[derive(Debug, Clone, Copy)]
 enum ConnectionAttribution {
     OwnClient,
     ProxiedClients,
 }
 
-/// The number of connections that may be closed at once, however few slots there are.
+/// The number of connections that may always be closing at the same time, however few slots there are.
 const FEW: usize = 8;
 
 impl ConnectionSlotTable {
-    /// Closes a quiet connection of the client that has the most, and of these the one that has been quiet for
-    /// longest. A client with fewer connections than the new one is spared, so that no client can drive out other
-    /// clients by filling the slots. A proxy spares no client: otherwise the acceptor would wait for its slot, and
-    /// keep out all connections behind it, while quiet connections hold slots.
+    /// Closes a quiet connection of the client that has the most connections, and of these the one that has been
+    /// quiet for longest. Clients with fewer connections than the new client are spared, so that no client can drive
+    /// out other clients by filling the slots. For a proxy no client is spared: otherwise the acceptor would wait for
+    /// a slot for it, and keep out all connections that come later, while quiet connections hold slots.
     fn evict_quiet(&mut self, comes: ClientId, counted: ConnectionAttribution) {
         let of = |client: &ClientId| self.of.get(client).copied().unwrap_or_default();
         let has = match counted {
@@ -169,11 +171,11 @@ impl ConnectionSlotTable {
 }
 
 impl ConnectionSlotEntry {
-    /// Since when the connection is quiet.
+    /// The moment since which the connection is quiet; `None` while it is busy.
     fn quiet_since(&self) -> Option<Instant> {
         match &self.connection {
             None => Some(self.since),
-            // `None` from `upgrade`: the connection is just ending.
+            // If `upgrade` fails, the connection is just ending, so it cannot be closed for another one.
             Some(state) => state.upgrade()?.quiet_since(),
         }
     }
@@ -188,13 +190,13 @@ impl ConnectionSlot {
         }
     }
 
-    /// Returns when the slot was given to another connection.
+    /// Returns when the slot was given to another connection, so that this connection has to be closed.
     pub(super) async fn wait_slot_reassigned(&self) {
         PollOnWake::new(self.leave.cancelled()).await;
     }
 
-    /// Records that HTTP is spoken: the code that serves the connection observes the loss of the slot, and closes in
-    /// order.
+    /// True once HTTP is spoken: then the code that serves the connection notices the loss of the slot itself, and
+    /// closes the connection in order.
     pub(super) fn is_serving_http(&self) -> bool {
         self.speaks.get()
     }
@@ -224,7 +226,8 @@ mod tests {
         slot.leave.is_cancelled()
     }
 
-    /// A quiet connection is closed for a new client, first that of the client with most, idle for longest.
+    /// A quiet connection is closed for a new client: one of the client with the most connections, and of these the
+    /// one that was quiet for longest.
     #[tokio::test]
     async fn quiet_connection_of_largest_client_closes() {
         let slots = ConnectionSlots::new(4);
@@ -241,7 +244,8 @@ mod tests {
         assert!(slots.taken.borrow().all.is_empty());
     }
 
-    /// A connection at work is not closed, and no connection is closed for a client with more of them.
+    /// A busy connection is not closed, and no connection is closed for a client that has more connections than its
+    /// owner.
     #[tokio::test]
     async fn busy_connection_stays() {
         let slots = ConnectionSlots::new(3);
@@ -265,7 +269,7 @@ mod tests {
         assert!(is_gone(&slot) && !is_gone(&other));
     }
 
-    /// A quiet connection is closed for a new one of a trusted proxy, however many the proxy has.
+    /// A quiet connection is closed for a new connection of a trusted proxy, however many connections the proxy has.
     #[tokio::test]
     async fn quiet_connection_closes_for_proxy() {
         let slots = ConnectionSlots::new(4);
@@ -301,7 +305,7 @@ mod tests {
         assert!(!is_gone(&slot));
     }
 
-    /// A client that has a connection does not wait for a further one.
+    /// A client that already has a connection does not wait for a second one.
     #[tokio::test]
     async fn client_with_connection_does_not_wait() {
         let slots = ConnectionSlots::new(1);

@@ -22,7 +22,7 @@ pub struct ConnectionService {
 }
 
 impl ConnectionService {
-    /// `pause`: how long a client may take for each chunk of a request's body.
+    /// `pause` is the longest time that a client may take for each chunk of a request's body.
     pub fn new(
         handler: Rc<dyn HttpHandler>,
         peer: ConnectionInfo,
@@ -42,8 +42,8 @@ impl Service<Request<Incoming>> for ConnectionService {
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let (exchange, answering) = self.connection.begin_exchange();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
-        // Here and not in a later step: one poll of an HTTP/2 connection delivers all heads that have come, and steps
-        // run later.
+        // The memory is reserved here and not in a later step: one poll of an HTTP/2 connection delivers all heads
+        // that have come, before the steps of any of them run.
         let Ok(head) = self.memory.reserve_read(&http) else {
             let reply = self.handler.reject(RequestRejection::HeadMemoryExhausted, Duration::ZERO);
             return Box::pin(ready(Ok(reply.map(|body| answering.observe(body)))));
@@ -59,7 +59,7 @@ impl Service<Request<Incoming>> for ConnectionService {
 }
 
 impl ResponseTracker {
-    /// Adds the observer to a response.
+    /// Makes this tracker an observer of the response body.
     pub fn observe(self, mut body: Body) -> Body {
         if let Some(upgrade_sender) = body.take_upgrade_sender() {
             self.upgrade(upgrade_sender);
@@ -70,8 +70,8 @@ impl ResponseTracker {
     }
 }
 
-/// Responses go to the HTTP/2 library in chunks of one frame. It takes a whole chunk as soon as the client's window
-/// has one byte, and how the client takes the rest cannot be observed.
+/// The largest chunk of a response that is given to the HTTP/2 library: one frame. The library takes a whole chunk as
+/// soon as the client's window has one byte, and then does not show how the client takes the rest of the chunk.
 const PIECE: usize = 16 << 10;
 
 impl BodyObserver for ResponseTracker {

@@ -26,13 +26,14 @@ pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The result of the detection.
 pub(super) enum DetectResult<I> {
     Detected(DetectedProtocol, PrefixedIo<I>),
-    /// A protocol that is not spoken here.
+    /// The client speaks a protocol that the listener does not serve, for this reason.
     Foreign(I, &'static str),
     Gone,
 }
 
 /// Reads until the protocol is known, and no further than necessary.
 ///
+/// # Cancellation
 /// Dropping the future loses the bytes that were read, so the connection cannot be used after that.
 pub(super) async fn detect<I: AsyncRead + Unpin>(
     mut stream: I,
@@ -64,13 +65,13 @@ pub(super) async fn detect<I: AsyncRead + Unpin>(
     }
 }
 
-/// Enough for most request heads, so that few of them are read in two parts.
+/// The size of the first read. It holds most request heads, so that few of them need a second read.
 const FIRST_READ: usize = 4096;
 
 /// The first byte of every TLS connection, and of no HTTP request.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Whether these bytes are the preface; `None`: they may become it.
+/// True if these bytes begin with the preface; `None` if more bytes have to decide.
 fn match_preface(first: &[u8]) -> Option<bool> {
     if first.len() >= PREFACE.len() {
         return Some(first.starts_with(PREFACE));
@@ -78,7 +79,7 @@ fn match_preface(first: &[u8]) -> Option<bool> {
     (!PREFACE.starts_with(first)).then_some(false)
 }
 
-/// Whether the first byte is one of TLS. `None`: the client has gone.
+/// Reads the first bytes, and tells whether they begin a TLS handshake. `None` if the client has gone.
 pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
     mut stream: I,
 ) -> io::Result<Option<(bool, PrefixedIo<I>)>> {
@@ -87,7 +88,7 @@ pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
     Ok((!gone).then(|| (first[0] == TLS_HANDSHAKE, PrefixedIo { first: first.freeze(), stream })))
 }
 
-/// A stream whose first bytes were read, and are read again.
+/// A stream whose first bytes were read before. Readers get these bytes first.
 pub struct PrefixedIo<I> {
     first: Bytes,
     stream: I,
@@ -117,7 +118,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for PrefixedIo<I> {
         buffer.put_slice(&this.first[..taken]);
         this.first.advance(taken);
         if this.first.is_empty() {
-            // Frees the memory, which is not needed any more.
+            // Frees the memory of the first bytes, which were all read.
             this.first = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -190,7 +191,7 @@ mod tests {
         Some(told)
     }
 
-    /// The first bytes decide the protocol, and every one of them is read again.
+    /// The first bytes decide the protocol, and the reader of the stream gets all of them.
     #[tokio::test]
     async fn first_bytes_decide_protocol() {
         use ListenerProtocols::{Both, Http1, Http2};

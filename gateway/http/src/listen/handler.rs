@@ -16,8 +16,8 @@ use crate::{
 pub trait HttpHandler {
     fn handle(&self, request: IncomingRequest) -> ResponseFuture;
 
-    /// Counts a refusal of bytes that never became a request, and returns the response to write. `took`: the time
-    /// since their first byte.
+    /// Counts a refusal of bytes that never became a request, and returns the response to write. `took` is the
+    /// time since the first of these bytes.
     fn reject(&self, refused: RequestRejection, took: Duration) -> Reply;
 }
 
@@ -26,16 +26,16 @@ pub struct IncomingRequest {
     pub http: Box<Request<Body>>,
     pub peer: Rc<ConnectionInfo>,
     pub exchange: Rc<ServerExchange>,
-    /// To be attached to the response.
+    /// Observes how the client takes the response; the handler attaches it to the response.
     pub tracker: ResponseTracker,
-    /// The memory of its head, for as long as the request is not over. `None` if it is small.
+    /// The memory of a large head, reserved until the request is over. `None` for a small one.
     pub head: Option<HeadReservation>,
 }
 
-/// The one box per request. Not `Send`, on purpose.
+/// The future of a response: the only box of each request. It is not `Send`, because each worker has one thread.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
 
-/// Why incoming bytes never became a request.
+/// The reason for which received bytes never became a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestRejection {
     Malformed(&'static str),
@@ -43,9 +43,9 @@ pub enum RequestRejection {
     HeaderTooLarge,
     /// The head was not complete in time.
     TimedOut,
-    /// Another connection needed its slot.
+    /// The slot of the connection was given to another one.
     Displaced,
-    /// Heads take all the memory that they may.
+    /// The memory for heads is used up.
     HeadMemoryExhausted,
 }
 

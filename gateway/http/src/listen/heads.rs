@@ -1,19 +1,19 @@
-//! The memory of heads that are still being read, below the HTTP library.
+//! Reserves memory for heads that are still being read, below the HTTP library.
 
 use tokio::time::Instant;
 
 use super::detect::{DetectedProtocol, PREFACE};
 use crate::buffered::{HeadMemoryBudget, HeadReservation, MemoryBudgetExceededError};
 
-/// The head that one connection is sending.
+/// The head that one connection is receiving.
 pub(super) struct PartialHead {
     room: HeadReservation,
     progress: HeadByteTracker,
 }
 
 enum HeadByteTracker {
-    /// The bytes of the present head that have come. The library keeps its buffer, so the connection keeps the memory
-    /// of its largest head.
+    /// The received bytes of the present head. The library does not shrink its buffer, so the connection keeps the
+    /// reservation of its largest head.
     Http1(usize),
     Http2 {
         frames: H2HeaderFrameParser,
@@ -23,7 +23,7 @@ enum HeadByteTracker {
 }
 
 impl PartialHead {
-    /// `unfinished`: the bytes that the library may take for an HTTP/2 head that is not complete.
+    /// `unfinished` is the number of bytes that the library may allocate for an incomplete HTTP/2 head.
     pub(super) fn new(protocol: DetectedProtocol, memory: &HeadMemoryBudget, unfinished: usize) -> Self {
         let progress = match protocol {
             DetectedProtocol::Http1 => HeadByteTracker::Http1(0),
@@ -34,14 +34,14 @@ impl PartialHead {
         Self { room: memory.reserve(), progress }
     }
 
-    /// An HTTP/1 head begins.
+    /// Resets the count, because an HTTP/1 head begins.
     pub(super) fn begin_http1_head(&mut self) {
         if let HeadByteTracker::Http1(come) = &mut self.progress {
             *come = 0;
         }
     }
 
-    /// Bytes came. `of_head`: an HTTP/1 client has not sent all of its head.
+    /// Counts received bytes. `of_head` is true if the head of an HTTP/1 request is not complete.
     pub(super) fn record_bytes(
         &mut self,
         bytes: &[u8],
@@ -67,7 +67,8 @@ impl PartialHead {
         }
     }
 
-    /// Since when an HTTP/2 head is not complete. Nothing else can come over the connection meanwhile.
+    /// The moment since which an HTTP/2 head is incomplete. Until it is complete, nothing else can come over the
+    /// connection.
     pub(super) fn unfinished_since(&self) -> Option<Instant> {
         match self.progress {
             HeadByteTracker::Http1(_) => None,
@@ -76,8 +77,8 @@ impl PartialHead {
     }
 }
 
-/// How many of these bytes belong to the head: bytes that a client has sent behind an empty line are a body, or
-/// another request. Empty lines before the first one are skipped (RFC 9112, 2.2).
+/// Returns how many of these bytes belong to the head: bytes after its empty line are a body, or another request. At
+/// the beginning (`first`), empty lines before the request line are skipped (RFC 9112, 2.2).
 fn head_length(bytes: &[u8], first: bool) -> usize {
     let before = bytes.iter().take_while(|byte| first && matches!(byte, b'\r' | b'\n')).count();
     let rest = &bytes[before..];
@@ -89,14 +90,14 @@ fn head_length(bytes: &[u8], first: bool) -> usize {
     ends_at.map_or(bytes.len(), |end| before + end)
 }
 
-/// Follows the frames of an HTTP/2 client (RFC 9113, 4.1).
+/// Parses the incoming frames of an HTTP/2 connection (RFC 9113, 4.1), to know whether a head is incomplete.
 #[derive(Debug)]
 struct H2HeaderFrameParser {
     /// Bytes to skip: first of the preface, then of a payload.
     left: usize,
     head: [u8; FRAME_HEAD],
     have: usize,
-    /// A head has begun, and its last frame has not.
+    /// True from the first frame of a head to its last one.
     open: bool,
 }
 
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Partial heads take memory, and one that finds none is refused.
+    /// Partial heads reserve memory, and a head for which there is none is refused.
     #[test]
     fn partial_heads_are_bounded() {
         for protocol in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Bytes of a body behind its head do not count as bytes of the head.
+    /// Bytes of a body after the head do not count as bytes of the head.
     #[test]
     fn body_bytes_are_not_head_bytes() {
         for (sent, head) in [

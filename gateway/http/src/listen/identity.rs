@@ -9,8 +9,8 @@ use x509_cert::{
 
 use crate::connection_info::ClientCertIdentity;
 
-/// Reads a certificate that was verified already. Fields that cannot be read stay empty; the fingerprint names the
-/// certificate all the same.
+/// Reads a certificate that was already verified. A field that cannot be read stays empty; the fingerprint is always
+/// there.
 pub(super) fn parse_identity(certificate: &[u8]) -> ClientCertIdentity {
     let fingerprint =
         digest(&SHA256, certificate).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -28,12 +28,12 @@ pub(super) fn parse_identity(certificate: &[u8]) -> ClientCertIdentity {
 /// The attribute `commonName` of X.520.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// Read from the attributes themselves, because in the text of a subject `O=x,CN=y` may be a part of one name.
+/// The common names are read from the attributes: in the text of a subject `O=x,CN=y` may be a part of one name.
 fn common_names(certificate: &Certificate) -> Vec<String> {
     let parts = certificate.tbs_certificate.subject.0.iter().flat_map(|part| part.0.iter());
     let common = parts.filter(|part| part.oid == COMMON_NAME);
-    // One that is no UTF-8 makes all of them void: a certificate with two names must not pass for one with one name, and a
-    // name with its bytes replaced could be that of another client.
+    // If one name is not valid UTF-8, there are none: a certificate with two names must not pass for one with one name,
+    // and a name with its bytes replaced could be that of another client.
     let names = common.map(|part| String::from_utf8(part.value.value().to_vec()));
     names.collect::<Result<_, _>>().unwrap_or_default()
 }
@@ -74,8 +74,8 @@ mod tests {
         assert_eq!(not_after(certificate.der()), Some(1_927_843_200));
     }
 
-    /// A name inside a value of the subject is ignored. A client that may choose a part of its subject must not get
-    /// another client's name by that.
+    /// A name inside a value of the subject does not count: a client that may choose a part of its subject must not get
+    /// the name of another client by that.
     #[test]
     fn name_inside_subject_value_is_ignored() {
         let key = rcgen::KeyPair::generate().expect("randomness");
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(parse_identity(certificate.der()).common_names, ["guest,CN=batch.internal"]);
     }
 
-    /// A name that cannot be read is not skipped: the other one is not the only name of the certificate.
+    /// If one of two common names cannot be read, the certificate has no name: the other one is not the only one.
     #[test]
     fn unreadable_common_name_voids_the_others() {
         let key = rcgen::KeyPair::generate().expect("randomness");
@@ -96,8 +96,8 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::CommonName, "Qlice");
         params.distinguished_name.push(rcgen::DnType::CustomDnType(vec![2, 5, 4, 11]), "batch.internal");
         let mut certificate = params.self_signed(&key).expect("sound").der().to_vec();
-        // The second attribute becomes a common name as well, and the first byte of one name is changed. The signature was
-        // verified before the identity is read.
+        // This turns the second attribute into a common name, and makes a byte of one name invalid. The signature does
+        // not matter, because `parse_identity` gets verified certificates.
         let unit = certificate.windows(5).rposition(|bytes| bytes == [6, 3, 85, 4, 11]).expect("a unit");
         certificate[unit + 4] = 3;
         let both = parse_identity(&certificate);

@@ -1,4 +1,4 @@
-//! Ends a connection from this side, so that a last refusal reaches the client.
+//! Closes a connection from this side, so that a last refusal reaches the client.
 
 use std::{fmt::Write as _, io, time::Duration, time::SystemTime};
 
@@ -25,8 +25,8 @@ pub fn encode_http1_response(reply: &Reply) -> Bytes {
     [head.as_bytes(), body].concat().into()
 }
 
-/// Writes `words` and closes. A connection that is closed while the client still sends is reset, and the reset may
-/// overtake the response. So incoming bytes are read and discarded for a moment.
+/// Writes `words` and closes. If a connection is closed while the client still sends, it is reset, and the client
+/// may lose the response. So incoming bytes are read and discarded for a moment.
 pub async fn write_and_linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
     let closing = async {
         stream.write_all(&words).await?;

@@ -7,7 +7,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
 use super::{connection_limit::ConnectionRejection, handler::ListenerTimeLimit};
 
-/// The families of the connections of clients; clones count into the same ones.
+/// The families of client connections. Clones count into the same families.
 #[derive(Debug, Clone)]
 pub struct ClientConnectionMetrics {
     timeouts: IntCounterVec,
@@ -52,8 +52,8 @@ impl ClientConnectionMetrics {
             not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),
         };
         for limit in ListenerTimeLimit::ALL {
-            // Creates every series at zero: an alert can only see the growth of a series that exists before its first
-            // event.
+            // Creates every series with the value zero: an alert sees the growth of a series only if it exists before
+            // its first event.
             metrics.timeouts.with_label_values(&[limit.as_str()]);
         }
         for reason in [ConnectionRejection::ConnectionLimit, ConnectionRejection::ClientLimit] {
@@ -77,13 +77,13 @@ impl ClientConnectionMetrics {
         self.reloads.with_label_values(&[if taken_over { "ok" } else { "bad" }]).inc();
     }
 
-    /// `until`: seconds since 1970.
+    /// `until` is the end of validity in seconds since 1970.
     pub(crate) fn set_certificate_expiry(&self, file: &Path, until: u64) {
         let until = i64::try_from(until).unwrap_or(i64::MAX);
         self.not_after.with_label_values(&[&*file.to_string_lossy()]).set(until);
     }
 
-    /// An idle connection was closed to free its slot for a new one.
+    /// Counts an idle connection that was closed to free its slot for a new one.
     pub(crate) fn record_eviction(&self) {
         self.made_room.inc();
     }

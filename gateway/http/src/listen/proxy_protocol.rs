@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::detect::PrefixedIo;
 
-/// Why a connection that has to begin with such a header is closed.
+/// The reason for which a connection without a valid PROXY header is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyProtocolError {
     #[error(transparent)]
@@ -25,7 +25,7 @@ pub(super) enum ProxyProtocolError {
 }
 
 impl ProxyProtocolError {
-    /// The label in metrics.
+    /// The label of this error in metrics.
     pub(super) fn as_str(&self) -> &'static str {
         match self {
             Self::Io(_) | Self::Gone => "gone",
@@ -34,14 +34,14 @@ impl ProxyProtocolError {
         }
     }
 
-    /// True if the proxy has sent something else than a header. Otherwise it has only left.
+    /// True if the proxy has sent something that is no header. False if it has only closed the connection.
     pub(super) fn has_sent_bytes(&self) -> bool {
         matches!(self, Self::Absent | Self::Malformed)
     }
 }
 
-/// Reads the header, and leaves the bytes after it. `None`: the proxy speaks for itself (a health check), or cannot
-/// name its client.
+/// Reads the header, and leaves the bytes after it to the next reader. The address is `None` if the proxy connects for
+/// itself (a health check), or cannot name its client.
 pub(super) async fn read_header<I: AsyncRead + Unpin>(
     mut stream: I,
 ) -> Result<(Option<SocketAddr>, PrefixedIo<I>), ProxyProtocolError> {
@@ -63,8 +63,8 @@ pub(super) async fn read_header<I: AsyncRead + Unpin>(
     }
 }
 
-/// The longest header. In version 2 long data may follow the addresses, such as the names of a certificate; it is
-/// ignored.
+/// The longest header that is accepted. In version 2 long data may follow the addresses, such as the names of a
+/// certificate; they are ignored.
 const LARGEST: usize = 4096;
 const VERSION_1: &[u8] = b"PROXY ";
 const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -76,13 +76,13 @@ fn may_begin(read: &[u8]) -> bool {
     })
 }
 
-/// The length of the header, and the client that it names. `None`: the header is not complete yet.
+/// Returns the length of the header, and the client that it names; `None` if the header is not complete yet.
 fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyProtocolError> {
     let is_line = read.starts_with(VERSION_1);
     let whole = if is_line { v1_line(read)? } else { Some(read) };
     let Some(whole) = whole else { return Ok(None) };
     let result = HeaderResult::parse(whole);
-    // A line is complete here, whatever the parser reports.
+    // The line of version 1 is complete here, even if the parser asks for more bytes.
     if result.is_incomplete() && !is_line {
         return Ok(None);
     }
@@ -93,8 +93,8 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyProtoc
     }
 }
 
-/// The header of version 1 up to its CRLF, and `None` before that has come. The parser may take bytes behind a bare
-/// LF for part of the line, so it gets the line and nothing else.
+/// Returns the header of version 1 up to its CRLF; `None` if the CRLF has not come yet. The parser gets only this line,
+/// because it might take bytes after a bare LF for part of the line.
 fn v1_line(read: &[u8]) -> Result<Option<&[u8]>, ProxyProtocolError> {
     match read.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') {
         Some(end) if read[..end].ends_with(b"\r") => Ok(Some(&read[..=end])),
@@ -103,7 +103,7 @@ fn v1_line(read: &[u8]) -> Result<Option<&[u8]>, ProxyProtocolError> {
     }
 }
 
-/// The longest header of version 1 with its CRLF, by its specification.
+/// The longest header of version 1 with its CRLF, according to the specification of the protocol.
 const LONGEST_LINE: usize = 107;
 
 fn v1_address(header: &v1::Header<'_>) -> Option<SocketAddr> {
@@ -140,7 +140,7 @@ mod tests {
         let write = async {
             for chunk in chunks {
                 if tokio::io::AsyncWriteExt::write_all(&mut client, chunk).await.is_err() {
-                    // A reader that has read enough is gone.
+                    // The write fails once the reader has read enough and was dropped.
                     break;
                 }
                 tokio::task::yield_now().await;
@@ -161,7 +161,7 @@ mod tests {
 
     const IPV4: [u8; 12] = [203, 0, 113, 7, 192, 0, 2, 1, 0x1f, 0x90, 0, 80];
 
-    /// Both versions of the header name the client, and no byte behind it is lost.
+    /// Both versions of the header name the client, and no byte after the header is lost.
     #[tokio::test]
     async fn both_versions_name_client() {
         let mut with_more = IPV4.to_vec();
@@ -171,7 +171,7 @@ mod tests {
             (b"PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\r\n".to_vec(), Some("203.0.113.7:8080")),
             (b"PROXY TCP6 2001:db8::7 2001:db8::1 8080 80\r\n".to_vec(), Some("[2001:db8::7]:8080")),
             (b"PROXY UNKNOWN\r\n".to_vec(), None),
-            // What follows that word is ignored up to the CRLF.
+            // Everything between `UNKNOWN` and the CRLF is ignored.
             (b"PROXY UNKNOWN ff::1 ff::2 1 2\r\n".to_vec(), None),
             (version_2(1, 0x11, &IPV4), Some("203.0.113.7:8080")),
             (version_2(1, 0x11, &with_more), Some("203.0.113.7:8080")),
@@ -200,7 +200,8 @@ mod tests {
             (b"PROXY TCP4 203.0.113.7", "the proxy has gone"),
             (b"PROXY TCP4 203.0.113.777 192.0.2.1 8080 80\r\n", "a header that cannot be read"),
             (&long, "a header that cannot be read"),
-            // The line ends with CRLF. What follows a bare LF would be taken for part of it, or not, as the bytes arrive.
+            // The line must end with CRLF. Otherwise it would depend on the arrival of the bytes whether those after a
+            // bare LF are part of it.
             (b"PROXY UNKNOWN a \n ", "a header that cannot be read"),
             (b"PROXY UNKNOWN\n", "a header that cannot be read"),
             (b"PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\nGET / HTTP/1.1\r\n", "a header that cannot be read"),
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// The result of these bytes, in chunks of this size.
+    /// Reads these bytes in chunks of `every` bytes, and returns the result.
     fn read_in_pieces_of(bytes: &[u8], every: usize) -> Result<(Option<String>, Vec<u8>), String> {
         let chunks: Vec<&[u8]> = bytes.chunks(every).collect();
         let runtime =
@@ -238,7 +239,7 @@ mod tests {
 
     fn any_client() -> impl Strategy<Value = SocketAddr> {
         let v4 = any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits)));
-        // Some of the addresses that stand for one of version 4.
+        // Half of the addresses are IPv4-mapped ones.
         let v6 = any::<(bool, u128)>().prop_map(|(mapped, bits)| match mapped {
             true => Ipv6Addr::from(0xffff_0000_0000 | bits & 0xffff_ffff),
             false => Ipv6Addr::from(bits),
@@ -247,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any client that a header names is read, in both versions, however the header is cut.
+        /// The client that a header names is read, in both versions, however the header is split into chunks.
         #[test]
         fn chunked_header_names_any_client(
             client in any_client(),
@@ -260,8 +261,8 @@ mod tests {
             prop_assert_eq!(read_in_pieces_of(&bytes, every), Ok((Some(wanted), behind)));
         }
 
-        /// The result does not depend on how the bytes are cut: nothing behind a header is read as part of it, and
-        /// nothing of it is left.
+        /// The result does not depend on the chunks: no byte after a header is read as part of it, and no byte of the
+        /// header is left.
         #[test]
         fn chunking_does_not_change_result(
             begins in prop::sample::select(vec![&b""[..], VERSION_1, VERSION_2, b"PROXY TCP4 1.2.3.4 ", b"PROXY UNKNOWN"]),

@@ -55,11 +55,11 @@ pub(super) struct HttpConnectionServer {
     quotas: ClientQuotas,
     /// The bytes that the library may take for an HTTP/2 head that is not complete.
     unfinished: usize,
-    /// Their heads are those of many clients.
+    /// The proxies whose connections carry heads of many clients, which count for no single client.
     proxies: TrustedProxies,
 }
 
-/// What the connections of one listener share.
+/// The parts that the connections of one listener share.
 pub(super) struct ListenerConnectionContext<'c> {
     pub(super) handler: &'c Rc<dyn HttpHandler>,
     pub(super) metrics: &'c Rc<ClientConnectionMetrics>,
@@ -71,12 +71,12 @@ impl HttpConnectionServer {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
-            // The library's own time limit is off, because this proxy answers the client.
+            // The library's own time limit is off, because this proxy has one and answers the client itself.
             .header_read_timeout(None)
             .max_buf_size(limits.max_header.max(LEAST_BUFFER));
         if limits.max_fields > LIBRARYS_MOST {
-            // The library accepts a few fields more than this proxy serves, so that a client with too many gets this
-            // proxy's response.
+            // The library accepts a few fields more than this proxy serves, so that a client with too many fields gets
+            // the refusal of this proxy.
             http1.max_headers(limits.max_fields + SPARE_FIELDS);
         }
         Self {
@@ -97,7 +97,7 @@ impl HttpConnectionServer {
         HeadMemoryBudget::new(self.budget.clone(), whose)
     }
 
-    /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
+    /// Serves until the client closes the connection; during a drain, until the requests that have begun are answered.
     pub(super) async fn serve<I>(
         &self,
         protocol: DetectedProtocol,
@@ -115,7 +115,7 @@ impl HttpConnectionServer {
             DetectedProtocol::Http2 => ServerConnectionState::new_http2(),
         };
         slot.set_connection_state(&state);
-        // Ends here, so that an idle connection takes no memory for it.
+        // `memory` and `peer` move out of this block, so that the future of an idle connection has no space for them.
         let (facing, heads) = {
             let memory = self.head_memory(&peer);
             let heads = PartialHead::new(protocol, &memory, self.unfinished);
@@ -126,7 +126,8 @@ impl HttpConnectionServer {
         let paced = TimedIo::new(stream, state.clone(), timeouts, handler.clone(), metrics.clone(), heads);
         let stream = TokioIo::new(paced);
         let state = &*state;
-        // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.
+        // The future of each version has a box, so that a connection takes memory only for the version of HTTP that it
+        // speaks.
         match protocol {
             DetectedProtocol::Http1 => {
                 let connection = self.http1.serve_connection(stream, facing);
@@ -170,7 +171,7 @@ impl HttpConnectionServer {
                 return Ok(());
             }
         }
-        // Sends GOAWAY. Requests that come before the client has read it are answered.
+        // This sends GOAWAY. Requests that arrive before the client has read it are still answered.
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             ended = connection.as_mut() => ended,
@@ -194,12 +195,12 @@ where
     I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
     let served = tokio::select! {
-        // Checked first, before any more bytes are read.
+        // The loss of the slot is polled first: after it no more bytes are read.
         biased;
         () = slot.wait_slot_reassigned() => None,
         served = serve_requests_and_close(&mut connection, drain) => Some(served),
     };
-    // The futures that end a connection are boxed, so that a living connection does not need memory for them.
+    // The futures that close a connection are boxed, so that an open connection does not need memory for them.
     match served {
         None => Box::pin(close_displaced_connection(connection, state, handler)).await,
         Some(Ok(())) => {
@@ -227,7 +228,7 @@ where
     connection.await
 }
 
-/// Ends a connection that has lost its slot. Its responses are all written, but a reset could destroy bytes that the
+/// Closes a connection that has lost its slot. Its responses are all written, but a reset could destroy bytes that the
 /// client has not read yet, so it is closed in order.
 async fn close_displaced_connection<I>(
     connection: Http1<I>,
@@ -247,8 +248,8 @@ async fn close_displaced_connection<I>(
     }
 }
 
-/// Ends a connection whose last response broke off. The written part has to arrive: a client that gets no byte
-/// assumes that its request never arrived, and sends it again. The client may still be sending, which would cause a
+/// Closes a connection whose last response broke off. The written part has to arrive: a client that gets no byte
+/// assumes that its request never arrived, and sends it again. If the client is still sending, closing would cause a
 /// reset, so its bytes are read for a moment.
 async fn close_broken_connection<I>(connection: Http1<I>, state: &ServerConnectionState)
 where
@@ -268,12 +269,12 @@ where
     I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
     tokio::select! {
-        // Polled first, so that a request that is already here is answered.
+        // The connection is polled before the drain, so that a request that has already arrived is answered.
         biased;
         ended = run_without_shutdown(connection) => return ended,
         () = PollOnWake::new(drain.cancelled()) => {}
     }
-    // A last request may be on its way. Its response makes the client close, and then the connection ends.
+    // A last request may be on its way. Its response tells the client to close, and then the connection ends.
     tokio::select! {
         ended = run_without_shutdown(connection) => return ended,
         () = sleep(LAST_REQUEST) => {}
@@ -289,7 +290,8 @@ where
     poll_fn(|cx| connection.poll_without_shutdown(cx))
 }
 
-/// Hands the stream over after a switch of protocols. It keeps its slot at the listener while it is used.
+/// Hands the stream over after a switch of protocols. The connection keeps its slot until the receiver drops the
+/// stream.
 async fn hand_over_upgrade<I>(connection: Http1<I>, upgrade_sender: UpgradeSender)
 where
     I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
@@ -298,18 +300,18 @@ where
     let Some(stream) = parts.io.into_inner().into_inner() else { return };
     let (held, let_go) = oneshot::channel();
     let switched = UpgradedIo { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
-    // This fails if the receiver has gone; then the stream is closed.
+    // If the receiver has gone, the send fails, and the stream is dropped and closed.
     drop(upgrade_sender.send(switched));
-    // This always ends with an error, when the other side is dropped.
+    // Nothing is ever sent over this channel. The wait ends with an error when the stream's holder is dropped.
     let_go.await.ok();
 }
 
-/// How long an idle HTTP/1 connection stays open for one more request when the process stops. If it were closed at
-/// once, a request on its way would meet the close, and its client could not tell whether it was served.
+/// How long an idle HTTP/1 connection stays open for one more request when the process stops. If it were closed at once
+/// while a request is on its way, the client could not tell whether that request was served.
 pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
-/// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of a response for too long. It
-/// checks four times in each time limit, so that no request needs a timer.
+/// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of a response for too long. The
+/// checks are periodic, at least four in each time limit, so that no request needs a timer.
 async fn wait_timeout(state: &ServerConnectionState, timeouts: &ListenerTimeouts) -> ListenerTimeLimit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
@@ -329,7 +331,7 @@ async fn wait_timeout(state: &ServerConnectionState, timeouts: &ListenerTimeouts
     }
 }
 
-/// Returns when the client was requested to close, waits for no response, and does not close.
+/// Returns when the client was told to close, waits for no response, and has not closed in time.
 async fn wait_close_timeout(state: &ServerConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
     let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
     if wait_timeout(state, &timeouts).await == ListenerTimeLimit::ResponseWrite {
@@ -337,10 +339,10 @@ async fn wait_close_timeout(state: &ServerConnectionState, timeouts: &ListenerTi
     }
 }
 
-/// HTTP/2 with bounded memory: unread bodies take at most `STREAM_WINDOW` for each request in flight, and untaken
-/// responses at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches
-/// it. Buffered bodies and large heads have a budget of their own (`crate::buffered`). There is no adaptive window,
-/// because clients could make it large at will.
+/// Configures HTTP/2 with bounded memory: unread bodies take at most `STREAM_WINDOW` for each request in flight, and
+/// unwritten responses at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack
+/// reaches it. Buffered bodies and large heads have a budget of their own (`crate::buffered`). The window is not
+/// adaptive, because clients could make it as large as they like.
 fn http2_builder(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
     let mut http2 = http2::Builder::new(LocalExecutor);
     http2
@@ -360,40 +362,42 @@ fn http2_builder(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
 }
 
 const SPARE_FIELDS: usize = 156;
-/// Allowance above this proxy's own limit for a head: beyond it the HTTP library answers by itself, without a reason.
+/// The bytes above this proxy's own limit for a head that the HTTP library accepts: beyond them it answers by itself,
+/// without a reason.
 const SPARE_HEADER: usize = 16 << 10;
 /// A head of many small fields takes this many times its size while the HTTP library reads it.
 const UNFINISHED: usize = 4;
-/// The HTTP library takes no smaller buffer.
+/// The smallest buffer that the HTTP library accepts.
 const LEAST_BUFFER: usize = 8192;
 const STREAM_WINDOW: u32 = 64 << 10;
-/// The part of a connection's window above what its streams may leave unread.
+/// The part of a connection's window beyond what its streams may leave unread.
 const SPARE_WINDOW: u32 = 512 << 10;
-/// No window is larger (RFC 9113, 6.9.1).
+/// The largest window of the protocol (RFC 9113, 6.9.1).
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 const SEND_BUFFER: usize = 32 << 10;
-/// The connection is closed beyond this many streams that were reset before they were served (CVE-2023-44487).
+/// The most streams that the client has reset before they were served; with more the connection is closed
+/// (CVE-2023-44487).
 const PENDING_RESETS: usize = 20;
-/// The connection is closed beyond this many streams that the server had to reset because the client broke the
-/// protocol (CVE-2025-8671).
+/// The most streams that the server had to reset because the client broke the protocol; with more the connection is
+/// closed (CVE-2025-8671).
 const LOCAL_RESETS: usize = 256;
-/// The time after the last frame at which a ping checks whether the client is still there.
+/// The time after the last frame at which a ping checks whether the client still answers.
 const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
-/// The time for a client to read that it has to close.
+/// How long a client has to close its connection after it was told to.
 const PARTING: Duration = Duration::from_secs(4);
-/// The same for a connection that has lost its slot.
+/// How long a client has to close its connection after the connection has lost its slot.
 const DISPLACED: Duration = Duration::from_secs(1);
 
-/// The window of a connection. Bodies stay unread while their requests wait for a lock or a slow upstream, and unread
-/// bytes also use up the connection's window. It has to be larger than all streams can use up. Otherwise no byte could
-/// come for the stream that holds the lock, which would end as if its client had stopped.
+/// The flow-control window of a connection. Bodies stay unread while their requests wait for a lock or a slow upstream,
+/// and unread bytes also use up the connection's window. So it has to be larger than all streams together can use up.
+/// Otherwise no byte could come for the stream that holds the lock, and its body would end with a timeout.
 fn connection_window(streams: usize) -> u32 {
     let streams = u32::try_from(streams).unwrap_or(u32::MAX);
     streams.saturating_mul(STREAM_WINDOW).saturating_add(SPARE_WINDOW).min(LARGEST_WINDOW)
 }
 
-/// Runs the streams of an HTTP/2 connection beside it, on the same thread.
+/// Runs each stream of an HTTP/2 connection as a task of the same thread.
 #[derive(Clone, Copy)]
 struct LocalExecutor;
 

@@ -1,5 +1,5 @@
-//! The bytes of a client's connection, below the HTTP library: bounds every wait for the client, and replaces the
-//! library's own refusals by this proxy's.
+//! The stream of a client's connection, below the HTTP library. It bounds every wait for the client, and replaces
+//! the refusals of the library by those of this proxy.
 
 use std::{
     future::Future,
@@ -27,7 +27,7 @@ use crate::buffered::MemoryBudgetExceededError;
 use crate::connection_state::{ConnectionReadPhase, NextWriteKind, ServerConnectionState};
 use crate::network::ResetOnClose;
 
-/// A connection that is served.
+/// The stream of a connection that is being served.
 pub(super) struct TimedIo<I: ResetOnClose> {
     stream: IoState<I>,
     connection: Rc<ServerConnectionState>,
@@ -36,19 +36,19 @@ pub(super) struct TimedIo<I: ResetOnClose> {
     metrics: Rc<ClientConnectionMetrics>,
     /// Created at the first wait for the client, and reset only if it would fire too late.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when the client has taken nothing.
+    /// The moment since which the client has taken no byte.
     stuck: Option<Instant>,
-    /// The next check whether a client whose body is held back is still there.
+    /// The timer of the next check whether a client whose body is held back is still connected.
     look: Option<Pin<Box<Sleep>>>,
-    /// Whether no line has come yet, so that only the target can be too large. The beginnings of later heads are not
-    /// seen here.
+    /// True until the first line end is read: until then only the target can be too large. It stays false for later
+    /// heads, whose beginnings this layer does not see.
     first_line: bool,
     heads: PartialHead,
 }
 
 enum IoState<I> {
     Live(I),
-    /// The connection ends; no byte of the HTTP library passes any more.
+    /// The connection is being closed; no byte of the HTTP library is written any more.
     Leaving(Pin<Box<dyn Future<Output = ()>>>),
     Gone,
 }
@@ -77,7 +77,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         }
     }
 
-    /// The bare stream, without time limits. `None`: it is being closed.
+    /// Returns the stream without its time limits; `None` if it is being closed.
     pub(super) fn into_inner(mut self) -> Option<I> {
         match mem::replace(&mut self.stream, IoState::Gone) {
             IoState::Live(stream) => Some(stream),
@@ -85,7 +85,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         }
     }
 
-    /// Called when there is nothing to read. Ready when the client is too late.
+    /// Called when there is nothing to read. Ready when the time limit for the client's next bytes has passed.
     fn poll_read_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.connection.reading() {
             ConnectionReadPhase::Busy => {
@@ -106,7 +106,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         self.poll_lingering_close(cx)
     }
 
-    /// Ready when an HTTP/2 head takes too long to be complete.
+    /// Ready when an HTTP/2 head is not complete within its time limit.
     fn poll_unfinished_head_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(since) = self.heads.unfinished_since() else { return Poll::Pending };
         ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
@@ -129,8 +129,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         }
     }
 
-    /// Ready when the client of a held-back body has gone. The socket is not read meanwhile, so the kernel does not
-    /// wake this task, and the check is periodic.
+    /// Ready when the client of a held-back body has gone. The socket is not read while a body is held back, so no
+    /// read reports the end, and the check is periodic.
     fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let IoState::Live(stream) = &self.stream else { return Poll::Pending };
         loop {
@@ -142,7 +142,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         }
     }
 
-    /// Replaces the bare status that the HTTP library writes when it cannot read a request.
+    /// Replaces the bare status that the HTTP library writes when it cannot read a request by a refusal of this
+    /// proxy.
     fn correct_status(&mut self, said: &[u8]) {
         self.reject(match said.get(9..12) {
             Some(b"431") if self.first_line => RequestRejection::TargetTooLarge,
@@ -152,7 +153,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         });
     }
 
-    /// Bytes have come.
+    /// Records received bytes, and reserves memory if they are part of a head.
     fn record_read(&mut self, bytes: &[u8]) -> Result<(), MemoryBudgetExceededError> {
         if let ConnectionReadPhase::Idle(_) = self.connection.reading() {
             self.heads.begin_http1_head();
@@ -171,7 +172,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         if let NextWriteKind::Owed(0) = self.connection.writing() {
             self.start_leaving(|stream| Box::pin(write_and_linger(stream, words)));
         } else {
-            // The client has not taken the earlier responses either, so no refusal is written.
+            // The client has not read its earlier responses either, so no refusal is written.
             self.start_leaving(boxed_linger);
         }
     }
@@ -191,7 +192,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         Poll::Ready(())
     }
 
-    /// Records the result of a write, and bounds how long no byte can be written.
+    /// Records the result of a write. If no byte can be written for too long, the write fails.
     fn record_write<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.stuck = None;
@@ -204,8 +205,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Writes informational responses. This happens when the library flushes, because then it has written whole
-    /// messages only.
+    /// Writes informational responses. It is called when the library flushes, because the library has then written
+    /// complete messages only.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream: IoState::Live(stream), connection: state, .. } = self else {
             return Poll::Ready(Ok(()));
@@ -230,7 +231,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         self.record_write(cx, polled)
     }
 
-    /// Writes outside of any exchange: first the rest of complete responses, then messages of the library itself.
+    /// Writes outside of any exchange: first the rest of complete responses; further bytes are messages of the
+    /// library itself.
     fn write_outside_exchange(
         &mut self,
         cx: &mut Context<'_>,
@@ -245,8 +247,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         let Some(first) = slices.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
         if owed == 0 {
             self.correct_status(first);
-            // The library's bytes are swallowed, so that it closes the connection; this proxy's refusal is written
-            // instead.
+            // The library's bytes are discarded and reported as written, so that it closes the connection; this
+            // proxy's refusal is written instead.
             return Poll::Ready(Ok(total));
         }
         let IoState::Live(stream) = &mut self.stream else { return Poll::Ready(Ok(total)) };
@@ -261,7 +263,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
     }
 }
 
-/// How often a waiting client is checked.
+/// The interval in which a client whose body is held back is checked.
 const LOOK: Duration = Duration::from_millis(250);
 
 fn boxed_linger<I: AsyncRead + AsyncWrite + Unpin + 'static>(stream: I) -> Pin<Box<dyn Future<Output = ()>>> {
@@ -276,7 +278,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncRead for T
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let IoState::Live(stream) = &mut this.stream else {
-            // Closes, once the refusal is written.
+            // The end of the stream is reported once the refusal is written.
             return this.poll_lingering_close(cx).map(Ok);
         };
         let before = buffer.filled().len();
@@ -289,7 +291,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncRead for T
                 buffer.set_filled(before);
                 this.reject(RequestRejection::HeadMemoryExhausted);
                 if this.heads.unfinished_since().is_some() {
-                    // No refusal can be written in the middle of a head.
+                    // In the middle of an HTTP/2 head no refusal can be written, so the connection is reset.
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
                 }
                 this.poll_lingering_close(cx).map(Ok)
@@ -348,7 +350,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
         }
         let IoState::Live(stream) = &mut this.stream else { return this.poll_lingering_close(cx).map(Ok) };
         if this.connection.writing() == NextWriteKind::LastChunk {
-            // The response was written in full before.
+            // The last chunk was already written in full, so no byte of the response is left.
             this.connection.set_owed(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
@@ -359,7 +361,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         if let ConnectionReadPhase::Idle(_) = this.connection.reading() {
-            // The library reads again only when bytes come, so the wait for them begins here.
+            // The library reads again only when bytes come, so the time limit for them starts here.
             let _too_late = this.poll_read_timeout(cx);
         }
         this.record_write(cx, polled)
@@ -368,8 +370,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let (true, IoState::Live(_)) = (this.connection.is_upgrading(), &this.stream) {
-            // The stream was handed over after a switch of protocols, so it must not be closed. All writes were
-            // flushed before.
+            // The stream was handed over after a switch of protocols, so it must not be closed. All bytes before the
+            // switch were already flushed.
             return Poll::Ready(Ok(()));
         }
         this.start_leaving(boxed_linger);

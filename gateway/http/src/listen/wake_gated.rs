@@ -1,4 +1,4 @@
-//! Polls a rare event cheaply, beside a future that is polled again and again.
+//! Avoids polling a future for a rare event, when the task around it is polled often.
 
 use std::{
     future::Future,
@@ -13,16 +13,17 @@ use std::{
 use futures_util::task::AtomicWaker;
 
 /// Polls the inner future only after it has called its waker. A connection is polled several times for each request,
-/// but its end comes once, and each poll of a cancellation token would take a lock.
+/// but the event that ends it happens once, and each poll of a cancellation token would take a lock.
 ///
 /// # Cancellation
+/// Dropping this future drops the inner one.
 /// The same as for the inner future.
 pub(super) struct PollOnWake<F> {
     inner: Pin<Box<F>>,
     flag: Arc<WakeFlag>,
     /// The waker for the inner future, which sets the flag.
     waker: Waker,
-    /// The task that is woken.
+    /// The task that polls this future, and that the flag wakes.
     task: Option<Waker>,
 }
 
@@ -58,7 +59,7 @@ impl<F: Future> Future for PollOnWake<F> {
         if !this.flag.rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Reset before the poll, so that a wake during the poll leads to another one.
+        // The flag is cleared before the poll, so that a wake during the poll leads to another poll.
         this.flag.rung.store(false, Ordering::Release);
         this.inner.as_mut().poll(&mut Context::from_waker(&this.waker))
     }

@@ -1,4 +1,4 @@
-//! A listening address of this process, for all its workers.
+//! A listening address of this process, shared by all its workers.
 
 use std::{
     fmt, io,
@@ -14,14 +14,14 @@ use fencegate_policies::plan::{BindAddress, UNIX};
 
 use super::socket_path_lock::{BoundUnixSocket, SocketTakeover};
 
-/// An address, at which each worker listens by itself.
+/// An address at which every worker opens its own listener.
 #[derive(Debug, Clone)]
 pub enum ListenAddr {
     Tcp(SocketAddr),
     Unix(Arc<SharedUnixListener>),
 }
 
-/// A unix socket is one queue for all workers.
+/// A unix socket that all workers accept from: it has one queue of connections.
 #[derive(Debug)]
 pub struct SharedUnixListener {
     taken: BoundUnixSocket,
@@ -30,13 +30,13 @@ pub struct SharedUnixListener {
 }
 
 impl ListenAddr {
-    /// Takes the address, and refuses one that belongs to another process.
+    /// Reserves the address for this process, and refuses one at which another process listens.
     ///
     /// The workers share an address by `SO_REUSEPORT`. Another gateway of the same user could share it as well, and
     /// get half of the connections. So no other process may listen there, unless that process is about to stop.
     ///
     /// # Errors
-    /// Another process listens there, or the address is not one of this machine's.
+    /// Returns an error if another process listens there, or if the address is not one of this machine's.
     pub fn bind(bind: &BindAddress, takeover: SocketTakeover) -> io::Result<Self> {
         match bind {
             BindAddress::Tcp(address) => {
@@ -70,7 +70,7 @@ impl fmt::Display for ListenAddr {
 }
 
 impl SharedUnixListener {
-    /// The listener for one more worker.
+    /// Returns the listener for one more worker.
     pub(super) fn add_worker_listener(&self) -> io::Result<UnixListener> {
         let listener = self.taken.clone_listener()?;
         self.workers.fetch_add(1, Relaxed);
@@ -81,15 +81,15 @@ impl SharedUnixListener {
         self.accepted.fetch_add(1, Relaxed);
     }
 
-    /// Removes the socket's file. From now on each worker accepts all connections that it finds, so that the last one
-    /// leaves none in the queue.
+    /// Removes the socket's file. From this call on, each worker accepts all connections that it finds, so that none
+    /// stays in the queue.
     pub(super) fn start_drain(&self) {
         self.taken.remove_own_socket();
         self.workers.store(0, Relaxed);
     }
 
-    /// Whether a worker that has accepted `mine` connections has more than its share. Each connection wakes all
-    /// workers, and the fastest would otherwise take all connections that come at once.
+    /// True if a worker that has accepted `mine` connections has more than its share. Each connection wakes all
+    /// workers, and without this check the fastest one would take all connections that come at once.
     pub(super) fn is_worker_over_share(&self, mine: usize) -> bool {
         mine * self.workers.load(Relaxed) > self.accepted.load(Relaxed)
     }

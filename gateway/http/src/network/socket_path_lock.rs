@@ -1,8 +1,8 @@
-//! The file of a listening unix socket, which one process has at a time.
+//! The file of a listening unix socket, which belongs to one process at a time.
 //!
 //! The file outlives a killed process, so only an attempt to connect shows whether a process listens. All changes of
-//! a file are made under the lock of its folder, so if two processes start at once, the later one finds the earlier
-//! one listening.
+//! a file are made under a lock on its folder, so if two processes start at once, the later one finds the earlier one
+//! listening.
 
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -24,12 +24,14 @@ use tracing::{info, warn};
 /// The most connections in the kernel's queue.
 pub(crate) const BACKLOG: i32 = 1024;
 
-/// A path at which this process listens, until [`BoundUnixSocket::remove_own_socket`] or its drop.
+/// The path at which this process listens. The file is removed by [`BoundUnixSocket::remove_own_socket`] or by the
+/// drop.
 #[derive(Debug)]
 pub(crate) struct BoundUnixSocket {
     path: PathBuf,
     listener: UnixListener,
-    /// The inode of our file, until it is removed. No other file gets this number while the socket is open.
+    /// The inode of the file of this process; `None` once it is removed. No other file gets this number while the
+    /// socket is open.
     ours: Mutex<Option<FileId>>,
 }
 
@@ -37,7 +39,7 @@ pub(crate) struct BoundUnixSocket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId(u64, u64);
 
-/// The state of a path.
+/// The result of inspecting a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SocketPathState {
     Nothing,
@@ -47,12 +49,12 @@ enum SocketPathState {
     InUse,
 }
 
-/// Whether to take a path at which another process listens.
+/// Decides whether this process takes a path at which another process listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketTakeover {
-    /// No: the path belongs to another process.
+    /// The path is not taken: it belongs to the other process.
     Never,
-    /// Yes: that process is about to stop, and new connections come to this one.
+    /// The path is taken: the other process is about to stop, and new connections come to this one.
     FromPredecessor,
 }
 
@@ -60,14 +62,15 @@ impl BoundUnixSocket {
     /// Listens at the path.
     ///
     /// # Errors
-    /// Another process listens there, or it cannot be determined whether one does. A file that is no socket is left
-    /// alone.
+    /// Returns an error if another process listens there, or if it cannot be determined whether one does. A file that
+    /// is no socket is not replaced.
     pub(crate) fn bind(file: &UnixSocketFile, takeover: SocketTakeover) -> io::Result<Self> {
         let path = &file.path;
         let locked = SocketDirLock::open_parent(path)?.lock(PATIENCE)?;
         let at = match (inspect(path)?, takeover) {
             (SocketPathState::InUse, SocketTakeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
-            // Listen at another name first, and then rename the file, so that there is always a listener.
+            // The socket listens under a temporary name first. Its file is then renamed, so that there is always a
+            // listener at the path.
             (SocketPathState::InUse, SocketTakeover::FromPredecessor) => temporary_path(path),
             (SocketPathState::Nothing | SocketPathState::Stale, _) => path.clone(),
         };
@@ -88,13 +91,13 @@ impl BoundUnixSocket {
         &self.path
     }
 
-    /// Another handle of the same socket.
+    /// Returns another handle of the same listening socket.
     pub(super) fn clone_listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 
-    /// Removes the file, if it is still ours. New connections then find no listener, or the process that has taken
-    /// over.
+    /// Removes the file, if it still belongs to this process. New connections then find no listener, or the process
+    /// that has taken over the path.
     pub(crate) fn remove_own_socket(&self) {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
@@ -105,7 +108,7 @@ impl BoundUnixSocket {
         });
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                // The next process finds the file without a listener, and removes it.
+                // The file stays behind. The next process finds it without a listener, and removes it.
                 warn!(path = %self.path.display(), %error, "socket.not_removed");
             }
             Ok(()) | Err(_) => {}
@@ -119,9 +122,9 @@ impl Drop for BoundUnixSocket {
     }
 }
 
-/// How long to wait for the lock, which gateway processes hold for a few system calls only.
+/// The longest wait for the lock at the start. Gateway processes hold it for a few system calls only.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// At the end the wait is short, because requests run on the same thread.
+/// The longest wait when the file is removed: it is short, because requests run on the same thread.
 const PATIENCE_AT_THE_END: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -131,7 +134,7 @@ impl FileId {
     }
 }
 
-/// The folder of the file.
+/// The folder of a socket file, which can be locked.
 struct SocketDirLock(File, PathBuf);
 
 impl SocketDirLock {
@@ -164,16 +167,18 @@ impl SocketDirLock {
     }
 }
 
-/// The temporary name while two processes listen. [`fencegate_policies`] reserves space for it in the kernel's
-/// address.
+/// The name of the socket during a takeover. [`fencegate_policies`] makes sure that the longer name also fits into a
+/// socket address.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
+/// Finds out whether a process listens at the path.
+///
 /// # Errors
-/// The file is no socket, or it cannot be determined whether a process listens.
+/// Returns an error if the file is no socket, or if it cannot be determined whether a process listens.
 fn inspect(path: &Path) -> io::Result<SocketPathState> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SocketPathState::Nothing),
@@ -184,7 +189,7 @@ fn inspect(path: &Path) -> io::Result<SocketPathState> {
         Ok(_) => {}
     }
     let asking = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A process that accepts nothing still listens, and must not block this one.
+    // The connect must not block: a process with a full queue accepts nothing, but still listens.
     asking.set_nonblocking(true)?;
     match asking.connect(&SockAddr::unix(path)?) {
         Ok(()) => Ok(SocketPathState::InUse),
@@ -198,7 +203,7 @@ fn inspect(path: &Path) -> io::Result<SocketPathState> {
     }
 }
 
-/// The mode is set before the socket listens, because until then every connection is refused.
+/// Listens at the path. The mode is set before the socket listens, because until then every connection is refused.
 fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

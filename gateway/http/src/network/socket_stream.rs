@@ -1,4 +1,4 @@
-//! A TCP or unix connection; only this file distinguishes the two.
+//! A TCP or unix connection. No other file distinguishes the two.
 
 use std::{
     io::{self, IoSlice},
@@ -16,7 +16,7 @@ use tokio::{
 
 use super::ResetOnClose;
 
-/// A connection of the kernel.
+/// A connection over a socket of the kernel.
 #[derive(Debug)]
 pub enum SocketStream {
     Tcp(TcpStream),
@@ -51,7 +51,7 @@ impl AsyncWrite for SocketStream {
         either!(self, stream => Pin::new(stream).poll_write_vectored(cx, bufs))
     }
 
-    /// Of both.
+    /// Both kinds of socket write several buffers in one call.
     fn is_write_vectored(&self) -> bool {
         true
     }
@@ -68,7 +68,7 @@ impl AsyncWrite for SocketStream {
 impl ResetOnClose for SocketStream {
     fn reset_on_close(&self) {
         match self {
-            // Fails only on a socket that is closed already.
+            // This fails only on a socket that is already closed.
             Self::Tcp(stream) => drop(SockRef::from(stream).set_linger(Some(Duration::ZERO))),
             // A unix socket needs no reset: written bytes reach the peer at once.
             Self::Unix(_) => {}
@@ -82,21 +82,21 @@ impl ResetOnClose for SocketStream {
         }
     }
 
-    /// `TCP_USER_TIMEOUT`. It counts from the first attempt to send the oldest byte that is not acknowledged, and
-    /// also while the peer's window is full.
+    /// Sets `TCP_USER_TIMEOUT`. The kernel counts it from the first attempt to send the oldest unacknowledged byte,
+    /// and also while the peer's window is full.
     fn give_up_after(&self, unacknowledged: Option<Duration>) {
         match self {
-            // The kernel counts milliseconds, and takes zero for its own default.
+            // The kernel counts in milliseconds, and takes zero for its own default, so the limit is at least one.
             Self::Tcp(stream) => {
                 let limit = unacknowledged.map(|limit| limit.max(Duration::from_millis(1)));
-                // Fails only on a socket that is closed already.
+                // This fails only on a socket that is already closed.
                 drop(SockRef::from(stream).set_tcp_user_timeout(limit));
             }
             Self::Unix(_) => {}
         }
     }
 
-    /// A connection has no peer any more once its last byte and both ends are acknowledged, or once it was reset.
+    /// A TCP socket has no peer any more once its last byte and both closes are acknowledged, or once it was reset.
     fn is_fully_closed(&self) -> bool {
         match self {
             Self::Tcp(stream) => {
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A hang-up of the remote end is seen before its last bytes are read.
+    /// The close of the remote end is seen before its last bytes are read.
     #[tokio::test]
     async fn hangup_is_seen_before_last_bytes() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
@@ -143,7 +143,8 @@ mod tests {
         ours.write_all(b"late").await.expect_err("nobody is there");
     }
 
-    /// A unix socket accepts all options, and written bytes are delivered already: none waits in the sender's kernel.
+    /// A unix socket accepts all options, and its bytes are delivered by the write: none waits in the sender's
+    /// kernel.
     #[tokio::test]
     async fn unix_socket_delivers_at_write() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");

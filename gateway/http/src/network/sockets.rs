@@ -22,7 +22,7 @@ use super::{
 };
 use crate::connection_info::ConnectionInfo;
 
-/// The real network.
+/// The network of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OsNetwork;
 
@@ -33,7 +33,7 @@ pub enum SocketListener {
     Unix {
         listener: UnixListener,
         shared: Arc<SharedUnixListener>,
-        /// How many connections it has accepted.
+        /// The number of connections that this worker has accepted.
         mine: Cell<usize>,
     },
 }
@@ -43,7 +43,8 @@ impl Network for OsNetwork {
     type Listener = SocketListener;
 
     async fn resolve(&self, authority: &str) -> io::Result<Vec<ConnectTarget>> {
-        // The system's own lookup, with `/etc/hosts` and name servers, as every program of the machine uses it.
+        // This is the lookup of the system, with `/etc/hosts` and name servers, which other programs of the machine
+        // use as well.
         Ok(lookup_host(authority).await?.map(ConnectTarget::Tcp).collect())
     }
 
@@ -58,7 +59,8 @@ impl Network for OsNetwork {
         };
         loop {
             match UnixStream::connect(path).await {
-                // The queue is full. With TCP the kernel would try again, so this code does.
+                // The queue of the socket is full. For TCP the kernel would try again; for a unix socket this loop
+                // does.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(TRY_AGAIN).await,
                 connected => return connected.map(SocketStream::Unix),
             }
@@ -83,7 +85,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(5);
 /// Listens at an address that further sockets of the same user may share.
 ///
 /// # Errors
-/// Another process listens there without sharing, or the address is not one of this machine's.
+/// Returns an error if another process listens there without sharing, or if the address is not one of this machine's.
 pub fn listen_shared(address: SocketAddr) -> io::Result<net::TcpListener> {
     let socket = bind_shared(address)?;
     socket.listen(BACKLOG)?;
@@ -93,7 +95,7 @@ pub fn listen_shared(address: SocketAddr) -> io::Result<net::TcpListener> {
 /// Reserves an address for later listeners, without listening.
 ///
 /// # Errors
-/// The same as for [`listen_shared`].
+/// Returns an error in the same cases as [`listen_shared`].
 pub fn reserve_address(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
     let socket = bind_shared(address)?;
     let bound = socket.local_addr()?.as_socket();
@@ -109,14 +111,14 @@ fn bind_shared(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The most unsent bytes of a connection in the kernel. By default the kernel takes megabytes for each client, even a
-/// slow one. For a thousand clients that would cost gigabytes, and seconds of copying.
+/// The most unsent bytes of a connection in the kernel. By default the kernel takes megabytes for each client, also
+/// for a slow one. For a thousand clients that would cost gigabytes, and seconds of copying.
 const UNSENT: u32 = 128 << 10;
 
-/// The address of a client on a unix socket.
+/// The address that stands for every client of a unix socket, which has none.
 const THIS_MACHINE: SocketAddr = SocketAddr::new(net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The pause of a worker that has more than its share, in which other workers can accept.
+/// How long a worker with more than its share waits, so that other workers can accept.
 const HEAD_START: Duration = Duration::from_millis(1);
 
 impl Accept for SocketListener {
@@ -166,7 +168,8 @@ mod tests {
     use super::*;
     use crate::network::socket_path_lock::SocketTakeover;
 
-    /// Workers share connections that arrive at once, and one queued before the stop is still accepted.
+    /// Workers share connections that arrive at once, and a connection that was queued before the stop is still
+    /// accepted.
     #[tokio::test]
     async fn workers_share_connections_and_lose_none() {
         let folder = tempfile::TempDir::new().expect("a folder");
@@ -180,7 +183,8 @@ mod tests {
         assert!(clients.iter().all(Result::is_ok), "the kernel holds them");
         let each = workers.iter().map(async |worker| {
             let mut streams = Vec::new();
-            // Like a busy worker, it checks the queue again only at its next turn.
+            // The worker yields after each connection, as a busy one does, so that the others can accept the next
+            // one.
             while let Ok(accepted) = tokio::time::timeout(HEAD_START * 20, worker.accept()).await {
                 streams.push(accepted.expect("accepted"));
                 tokio::task::yield_now().await;
@@ -194,7 +198,7 @@ mod tests {
         workers[0].stop_accepting();
         assert!(!path.exists());
         OsNetwork.dial(&remote).await.expect_err("nobody finds it");
-        // Now the first worker that checks accepts the connection, even if it has more than its share.
+        // After the stop, any worker accepts the queued connection, also the one that has more than its share.
         tokio::task::yield_now().await;
         let most = if counts[0] >= counts[1] { 0 } else { 1 };
         let (_, peer) = workers[most].accept().await.expect("it has come in time");

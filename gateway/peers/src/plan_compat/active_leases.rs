@@ -1,5 +1,5 @@
-//! The keys that clients hold while a session switches from one plan to another: the session gives way from then on,
-//! and the client of a lease does not.
+//! The keys that clients hold while a session switches from one plan to another. After the switch the session yields
+//! to other gateways, but the client of a lease does not.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,14 @@ use fencegate_policies::{conflicts::find_key_conflict, key::ResourceKey, plan_di
 use fencegate_process::key_redaction;
 use fencegate_zookeeper::session::plan_publication::PeerPlanPublication;
 
-/// The leases of the process.
+/// The leases of the process, as far as a plan switch has to respect them.
 #[derive(Default)]
 pub(super) struct PlanSwitchLeaseCheck {
     /// Patterns under which leases may begin at any moment.
     granted: HashSet<String>,
-    /// Keys of leases that began under earlier plans. A pattern that is no longer granted may still be published
-    /// because of them. By itself it would be too wide: other gateways may lock further keys of it in any way.
+    /// Keys of leases that began under earlier plans. Because of them a pattern that is no longer granted may still
+    /// be published. The pattern itself would be too wide for a comparison: other gateways may lock its other keys in
+    /// any way.
     held: Vec<ResourceKey>,
 }
 
@@ -26,8 +27,8 @@ impl PlanSwitchLeaseCheck {
         self.granted.contains(pattern)
     }
 
-    /// The reason that keeps a session from switching: a key is held here that `other` locks, or may lock, in another
-    /// way than `ours`. `theirs`: the plan that `other` has published; `None` if it cannot be read.
+    /// Returns the reason for which a session must not switch: a client holds a key that `other` locks, or may lock,
+    /// in another way than `ours`. `theirs` is the plan that `other` has published; `None` if it cannot be read.
     pub(super) fn held_key_conflict_reason(
         &self,
         ours: &PublishedLockRules,

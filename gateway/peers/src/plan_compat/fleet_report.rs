@@ -1,4 +1,4 @@
-//! Compares a file with all registered gateways: which of its routes do they lock in the same way?
+//! Compares the plan of a file with those of all registered gateways, to find the routes that they lock in another way.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,8 @@ pub struct FleetRouteComparison {
     pub unlike: Vec<String>,
 }
 
-/// `file`: what its plan would publish. `same`: the gateways that have published `ours`, as this gateway has.
+/// Compares the plan of `file` with all gateways. `same` are the gateways that have published `ours`, the plan of this
+/// gateway.
 pub fn compare(
     file: &PublishedLockRules,
     ours: &PublishedPlanBytes,
@@ -69,11 +70,12 @@ pub fn compare(
     }
 }
 
-/// Reported where the files are too large and too different to compare each route with each.
+/// Reported if the plans are too large and too different to compare each route with every other one.
 const UNFINISHED: &str =
     "it differs in thousands of routes: those that were not compared count as locked otherwise";
 
-/// Indices of the routes that another gateway locks in another way; all, and why, where that cannot be known.
+/// The indices of the routes that another gateway locks in another way. If that cannot be determined, all of them with
+/// the reason.
 fn differing_routes(file: &PublishedLockRules, says: &PeerPlanStatus) -> (Vec<usize>, Option<String>) {
     let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {

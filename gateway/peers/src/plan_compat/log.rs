@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 /// Routes by name, with the gateways because of which they are refused.
 type RefusedRoutes = BTreeMap<String, BTreeSet<String>>;
 
-/// How many routes are named.
+/// The most routes that are named in one line.
 const NAMED: usize = 20;
 
 pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlanPolicy) {
@@ -34,7 +34,7 @@ pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlanPolicy) {
     }
 }
 
-/// The plan of `gateway` is too large and too different to compare each route with each.
+/// Logs that the plan of `gateway` is too large and too different to compare each route with every other one.
 pub(super) fn log_incomplete_comparison(gateway: &str) {
     warn!(
         code = "FG0550",

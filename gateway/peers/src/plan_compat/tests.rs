@@ -1,4 +1,4 @@
-//! Which of two gateways refuses a route, and which plan a session may publish in place of another.
+//! Tests which of two gateways refuses a route, and which plan a session may publish in place of another one.
 
 use std::slice;
 
@@ -61,7 +61,7 @@ fn incompatible_with(by: &str) -> RouteCompatibility {
     RouteCompatibility::Incompatible(by.to_owned())
 }
 
-/// Of two sessions with incompatible plans the younger one refuses requests, on the incompatible routes only.
+/// Of two sessions with incompatible plans the younger one refuses requests, and only on the incompatible routes.
 #[test]
 fn younger_session_refuses_incompatible_routes() {
     let case = PlanCompatCase::new(&[]);
@@ -88,7 +88,7 @@ fn younger_session_refuses_incompatible_routes() {
     assert_eq!(case.compatibilities(), [RouteCompatibility::Unknown, RouteCompatibility::Unknown]);
 }
 
-/// A plan that cannot be compared is incompatible in all routes, unless its own session is the younger one.
+/// A plan that cannot be compared counts as incompatible in all routes, unless its session is the younger one.
 #[test]
 fn unreadable_plan_counts_as_incompatible() {
     let case = PlanCompatCase::new(&[]);
@@ -119,8 +119,8 @@ fn allowed_mismatch_is_compatible_with_all() {
     assert_eq!(case.compatibilities(), [incompatible_with("gw-2"), RouteCompatibility::Compatible]);
 }
 
-/// From its switch on a session is younger than all others, so no other session may be about to serve its routes in
-/// another way.
+/// A session that switches plans becomes younger than all others. So it must not switch while another session could
+/// begin to serve one of its routes under other locks.
 #[test]
 fn switch_requires_compatible_remaining_routes() {
     let case = PlanCompatCase::new(&[]);
@@ -138,18 +138,18 @@ fn switch_requires_compatible_remaining_routes() {
         [RouteCompatibility::Compatible, RouteCompatibility::Compatible],
         "nothing has changed"
     );
-    // A route that ends may be incompatible: its requests are over.
+    // A route that the next plan does not have may be incompatible, because its requests are over.
     let book = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[BOOKED]));
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[book]), Ok(()));
     assert_eq!(case.compatibilities(), [RouteCompatibility::Compatible, RouteCompatibility::Unknown]);
-    // A refused route may stay refused.
+    // A route that is refused before the switch may stay refused.
     let older = peer_session("gw-3", PeerPlanPrecedence::Older, &publication(&[PAY]));
     case.judge(&ours, &[older.clone(), pay.clone()]);
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[older, pay]), Ok(()));
 }
 
-/// As long as clients hold keys, no other gateway locks them in another way because a session has published another
-/// plan.
+/// A session does not switch to another plan while its clients hold keys that another gateway would then lock in
+/// another way.
 #[test]
 fn leased_key_blocks_incompatible_switch() {
     let leased = ("upstreams:\n", LEASES);
@@ -172,7 +172,7 @@ fn leased_key_blocks_incompatible_switch() {
         case.judge(&ours.1, slice::from_ref(&book));
         case.agreement.begin_plan_switch(OURS, &ours.1, &next.1, slice::from_ref(&book))
     };
-    // The gateways change from three permits to four: no gateway waits for another one.
+    // All gateways change from three permits to four without waiting for each other.
     assert_eq!(turns(&next, &[]), Ok(()));
     for next in [&next, &without] {
         assert_eq!(turns(next, &["shelf/7", "order/7"]), Ok(()), "nobody locks these otherwise");
@@ -184,8 +184,8 @@ fn leased_key_blocks_incompatible_switch() {
     assert!(leased.held_key_conflict_reason(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }
 
-/// A pattern that is granted must not be locked in another way at any moment; a withdrawn one matters only for keys
-/// that are still held.
+/// Another gateway must not lock keys of a granted pattern in another way at any time; of a withdrawn pattern only
+/// the keys that are still held matter.
 #[test]
 fn granted_pattern_blocks_incompatible_switch() {
     let leased = ("upstreams:\n", LEASES);

@@ -1,4 +1,5 @@
-//! Turns the result of the pipeline into the response, and counts the request until that is sent.
+//! Turns the result of the pipeline into the response, and counts the request as in flight until the response is
+//! sent.
 
 use std::{fmt::Write as _, rc::Rc, time::Instant};
 
@@ -23,27 +24,28 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocalProcessRole {
     Gateway,
-    /// To peers, which read the reason of a refusal.
+    /// A gateway that answers peers, which read the reason of a refusal.
     Peer,
-    /// Its refusals carry a word for the gateway.
+    /// A guard. Its refusals carry a word that the gateway reads.
     Guard,
-    /// As [`LocalProcessRole::Guard`], but the outcome of a response of the service is not known.
+    /// A filter. Its refusals carry a word as those of [`LocalProcessRole::Guard`] do. It stamps no outcome: it
+    /// does not know the outcome of an answer of the service.
     Filter,
 }
 
 impl LocalProcessRole {
-    /// True if the sender of a request reads the words of refusals.
+    /// True if the sender of a request reads the words of refusals, as a gateway does.
     fn sends_refusal_reason(self) -> bool {
         matches!(self, Self::Guard | Self::Filter)
     }
 }
 
-/// One request, up to the head of its response. If it is dropped before that, its client has disconnected.
+/// A request whose response has no head yet. If it is dropped before [`Self::finish`], its client has disconnected.
 pub(super) struct RequestInProgress {
     metrics: Rc<WorkerMetrics>,
     context: Rc<RequestContext>,
     role: LocalProcessRole,
-    /// The clock that its answer shows.
+    /// The clock that the answer to this request shows.
     clock: Option<Rc<ClockHeader>>,
     /// Counts the request as long as it has no route.
     unrouted: Option<GaugeGuard>,
@@ -60,7 +62,8 @@ impl RequestInProgress {
         clock: Option<Rc<ClockHeader>>,
         entry: Option<RequestTelemetry>,
     ) -> Self {
-        // In a gateway nothing waits before the route is known, and the request is counted with its route.
+        // A gateway waits for nothing before it knows the route of a request, and then counts the request with its
+        // route.
         let unrouted = role.sends_refusal_reason().then(|| metrics.unrouted().track_in_flight());
         Self {
             metrics,
@@ -81,11 +84,11 @@ impl RequestInProgress {
     pub(super) fn finish(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestTelemetry>) {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
-        // With a refusal the upstream's response that was to be passed on has been lost as well.
+        // A refusal replaces the answer of the upstream, so whether that answer was inconclusive no longer matters.
         let is_inconclusive = answer.is_ok() && self.context.is_answer_inconclusive();
         let answered = if is_inconclusive { DispatchOutcome::Unknown } else { DispatchOutcome::Done };
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
-        // A peer has stamped this response, and recorded the outcome.
+        // If a peer has answered, it has stamped the response already, and its report has the outcome.
         let report = self.context.peer_answer().map(|(_, report)| report).filter(|_| answer.is_ok());
         let (refused, outcome) = report.map_or((refused, outcome), |report| (report.reason, report.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
@@ -125,7 +128,7 @@ impl RequestInProgress {
         }
         self.count(refused, outcome);
         self.route().record_response(reply.status(), self.began.elapsed());
-        // The request is in flight until its whole response has been sent.
+        // The request counts as in flight until its whole response has been sent, so the body keeps the count.
         let counted = self.context.take_route_count().or_else(|| self.unrouted.take());
         let in_flight = counted.unwrap_or_else(|| self.metrics.unrouted().track_in_flight());
         let in_flight = (in_flight, self.context.permit.get().cloned());
@@ -171,7 +174,7 @@ impl Drop for RequestInProgress {
     }
 }
 
-/// Stamps the token and the outcome. This is the last step, after the fields of the upstream were cleaned.
+/// Stamps the token and the outcome. It runs last, after the fencing fields of the upstream have been removed.
 fn stamp_headers(
     headers: &mut HeaderMap,
     context: &RequestContext,
@@ -194,7 +197,8 @@ fn stamp_headers(
         || context.has_proxy_hop()
         || lock.is_validity_lost;
     if outcome == DispatchOutcome::Done && waited == Some(0) && !says_more {
-        // The value of most responses under a cached key is constant, so that it is not formatted for each of them.
+        // Most responses under a cached key have this value. It is constant, so that it is not formatted for each
+        // of them.
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(DONE_AT_ONCE));
         return;
     }
@@ -225,5 +229,6 @@ fn stamp_headers(
     headers.insert(FENCING_OUTCOME, ascii(value.as_bytes()));
 }
 
-/// The outcome of a request that was answered, and whose key was free.
+/// The value of `Fencing-Outcome` for a request that the service has answered, and whose lock was granted without a
+/// wait.
 const DONE_AT_ONCE: &str = "done; waited=0";

@@ -1,4 +1,5 @@
-//! Tests that a reload waits for a request that has looked up its plan, whatever runs before it is polled.
+//! Tests that a reload waits for a request that has looked up its plan, even if other tasks run before that request is
+//! polled.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -56,7 +57,7 @@ routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key:
     )
 }
 
-/// Keeps the token of each request, as if the request ran for ever.
+/// A last step that never answers, and keeps the [`RunningRequestGuard`] of each request.
 #[derive(Clone, Default)]
 struct RetainingHandler(Rc<RefCell<Vec<Rc<RunningRequestGuard>>>>);
 
@@ -68,7 +69,7 @@ impl Handler<KeyedRequest> for RetainingHandler {
     }
 }
 
-/// Runs no stream before the test releases it: a busy worker has other tasks before it.
+/// Polls no stream before the test releases it, as on a worker whose other tasks run first.
 #[derive(Clone, Default)]
 struct DeferredExecutor(Rc<RefCell<Vec<BoxedTask>>>);
 
@@ -119,7 +120,8 @@ fn build_plan(key: &str) -> (Arc<CommonServingPlan>, Arc<UpstreamSet>, Arc<AllMe
     (plan, fleets, all)
 }
 
-/// What a client reads that sends one request with this version and these fields, and gets this body.
+/// Sends one request with `asks` as its version and fields, answers it with `body`, and returns the bytes of the
+/// response.
 async fn answer_once(asks: &str, body: Body) -> String {
     let (ours, mut theirs) = tokio::io::duplex(1 << 16);
     let body = RefCell::new(Some(body));
@@ -147,8 +149,8 @@ async fn answer_once(asks: &str, body: Body) -> String {
     }
 }
 
-/// A client of HTTP/1.0 that asks to stay is told that the connection ends where it could not see the end of the body, and stays
-/// otherwise.
+/// If a client of HTTP/1.0 asks to keep the connection, it is told that the connection ends, unless the response shows
+/// where its body ends.
 #[tokio::test]
 async fn http10_response_without_length_closes() {
     let chunks = || Body::with_trailers("hello".into(), Some(hyper::HeaderMap::new()));

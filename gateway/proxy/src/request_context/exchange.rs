@@ -1,4 +1,4 @@
-//! One exchange with an upstream, as far as the steps around it, the log and the metrics need it.
+//! The facts about one exchange with an upstream, for the steps around it, the log and the metrics.
 
 use std::{
     cell::{Cell, Ref, RefCell},
@@ -13,8 +13,9 @@ use fencegate_process::clock::BootInstant;
 use fencegate_refusal::RefusalReason;
 use tokio::time::Instant;
 
-/// An exchange with an upstream. The step that gives the right to send makes it, and reads it at the end; `forward`
-/// writes it. Each sending replaces the one before: nothing was written in that one, or it is safe to repeat.
+/// An exchange with an upstream. The step that grants the right to send creates it, and reads it at the end; the
+/// step `forward` writes it. The record of a new sending replaces that of the former one, which has written no byte
+/// or was safe to repeat.
 #[derive(Default)]
 pub struct UpstreamExchange {
     attempt: RefCell<Option<Attempt>>,
@@ -22,7 +23,7 @@ pub struct UpstreamExchange {
     answer: Cell<UpstreamResponseFlags>,
 }
 
-/// One sending over one connection.
+/// One attempt to send the request, over one connection.
 pub struct Attempt {
     pub began: Instant,
     /// The name of the upstream.
@@ -37,26 +38,26 @@ pub struct Attempt {
     pub not_after: Option<BootInstant>,
 }
 
-/// What the head of an answer to a dispatch says.
+/// The facts that the head of an answer to a dispatch reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UpstreamResponseFlags {
-    /// The answer does not report that the execution is over, although it came in full: see
+    /// True if the answer does not report that the execution is over, although it came in full: see
     /// [`fencegate_policies::plan::InconclusiveStatuses`].
     pub is_inconclusive: bool,
-    /// The upstream has refused the token as stale: nothing more is dispatched under this grant.
+    /// True if the upstream has refused the token as stale: nothing more is dispatched under this grant.
     pub retires_grant: bool,
     /// The report of a guard.
     pub by_guard: Option<GuardAnswerFacts>,
 }
 
-/// How much of an earlier answer is replayed.
+/// The part of an earlier answer that is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseReplayExtent {
     Whole,
     WithoutBody,
 }
 
-/// What the report of a guard says.
+/// The facts that a guard reports in its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct GuardAnswerFacts {
     pub replayed: Option<ResponseReplayExtent>,
@@ -65,19 +66,19 @@ pub struct GuardAnswerFacts {
 }
 
 impl UpstreamExchange {
-    /// The request is being sent.
+    /// Records that the request is being sent, and forgets the former sending.
     pub(crate) fn begin(&self, attempt: Attempt) {
         self.attempt.replace(Some(attempt));
         self.answered_after.set(None);
         self.answer.set(UpstreamResponseFlags::default());
     }
 
-    /// The head of an answer is here.
+    /// Records that the head of an answer came, `after` the sending began.
     pub(crate) fn record_time_to_head(&self, after: Duration) {
         self.answered_after.set(Some(after));
     }
 
-    /// The head of an answer to a dispatch was understood.
+    /// Records the facts in the head of an answer to a dispatch.
     pub(crate) fn record_answer(&self, answer: UpstreamResponseFlags) {
         self.answer.set(answer);
     }

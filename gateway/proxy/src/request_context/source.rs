@@ -1,4 +1,4 @@
-//! Where a request comes from: its connection, its client, and what it shows of requests before it.
+//! The source of a request: its connection, its client, and the callers or gateways that it names.
 
 use std::{net::IpAddr, rc::Rc};
 
@@ -16,27 +16,27 @@ use hyper::header::HeaderValue;
 
 use crate::via::ViaName;
 
-/// How a request arrived.
+/// The connection over which a request arrived, and the resources that came with it.
 pub struct RequestArrival {
     pub peer: Rc<ConnectionInfo>,
-    /// It came over the listener for gateways.
+    /// True if the request came over the listener for gateways.
     pub from_gateways: bool,
-    /// Takes the interim answers of the upstream.
+    /// Takes the interim responses of the upstream, for the client.
     pub interims: Option<InformationalSender>,
-    /// The memory of a large head.
+    /// The memory that is reserved for a large head.
     pub head: Option<HeadReservation>,
 }
 
-/// Where a request comes from, after its fields were read and, where they have to be, verified.
+/// The source of a request, after its fields were read and, where necessary, verified.
 pub struct RequestSource {
     pub arrival: RequestArrival,
-    /// The client of the request, as far as its proxies are trusted.
+    /// The address of the client, as far as the proxies that report it are trusted.
     pub client: IpAddr,
-    /// The name of this process among the hops of the request.
+    /// The name that this process writes into `Via`.
     pub via: Rc<ViaName>,
-    /// How many processes forwarded the request before this one.
+    /// The number of processes that forwarded the request before this one, by `Via`.
     pub hops: u32,
-    /// Another gateway has forwarded the request, and has proven to be a gateway.
+    /// The header of a gateway that has forwarded the request and has proven to be a gateway.
     pub forwarded: Option<PeerForwardHeader>,
     /// The ticket of the dispatch in which the request was called, where some route may be called back.
     pub callback: Option<CallbackTicket>,
@@ -44,7 +44,7 @@ pub struct RequestSource {
     pub lease: Option<PresentedLease>,
 }
 
-/// The names of a request in reports here and elsewhere.
+/// The names of a request in the reports of this process and of others.
 pub struct RequestTraceIds {
     pub context: TraceContext,
     /// An id of the request that its client can quote.
@@ -52,20 +52,21 @@ pub struct RequestTraceIds {
 }
 
 impl RequestArrival {
-    /// A request of which only its connection is known.
+    /// The arrival of a request of which only the connection is known.
     pub fn from_peer(peer: ConnectionInfo) -> Self {
         Self { peer: Rc::new(peer), from_gateways: false, interims: None, head: None }
     }
 }
 
 impl RequestSource {
-    /// The certificate that the client has shown. Another gateway shows its own certificate, and not that of
-    /// its client.
+    /// The certificate that the client has shown to this gateway. `None` for a forwarded request: the certificate of
+    /// its connection is that of the gateway that has forwarded it.
     pub fn client_certificate(&self) -> Option<&ClientCertIdentity> {
         if self.forwarded.is_some() { None } else { self.arrival.peer.certificate() }
     }
 
-    /// The client's name in its certificate, as this gateway or the one that has forwarded the request has verified it.
+    /// The client's name in its certificate, as this gateway has verified it, or the gateway that has forwarded the
+    /// request.
     pub fn client_name(&self) -> Option<&ClientName> {
         match &self.forwarded {
             Some(forwarded) => forwarded.client_name.as_ref(),

@@ -23,38 +23,38 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-/// Keeps the key until an answer is complete. Dropped without a call of one of the last three methods, it counts as
-/// an exchange whose end was not seen.
-/// exchange without a seen end.
+/// Keeps the key until an answer is complete. If it is dropped before [`Self::on_complete`],
+/// [`Self::on_response_broken`] or [`Self::on_locally_aborted`] was called, the exchange counts as one whose end was
+/// not seen.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait ExchangeObserver: 'static {
-    /// Returns when the rest of the answer is not worth waiting for.
+    /// Returns when the rest of the answer is not worth waiting for any more.
     async fn wait_should_give_up(&self);
-    /// An answer came in full. `body` is there if it was buffered in full. The answer may be one that does not end
-    /// the execution: see [`crate::request_context::UpstreamResponseFlags::is_inconclusive`].
+    /// Called when an answer came in full. `body` is `None` if it was not buffered in full. The answer may be one
+    /// that does not end the execution: see [`crate::request_context::UpstreamResponseFlags::is_inconclusive`].
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
-    /// The upstream has ended the answer in the middle.
+    /// Called when the upstream has broken off the answer.
     fn on_response_broken(self);
-    /// The gateway has ended the exchange, and the upstream may still be at work.
+    /// Called when the gateway has ended the exchange. The upstream may still be at work.
     fn on_locally_aborted(self);
     /// The keys, for the log.
     fn keys(&self) -> String;
 }
 
-/// How much of an answer is buffered in full, and how long its parts may take.
+/// The limits of size and time for the relay of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseRelayLimits {
-    /// The most bytes that are buffered in full.
+    /// The largest answer, in bytes, that is buffered in full.
     pub most: usize,
-    /// How long the client may read nothing of a larger answer.
+    /// The longest time in which the client of a larger answer reads nothing.
     pub idle: Duration,
-    /// How long the client may take for the whole answer.
+    /// The longest time that the client may take for the whole of a larger answer.
     pub total: Duration,
-    /// The longest time that a tunnel may go on.
+    /// The longest time for which a tunnel stays open.
     pub tunnel: Duration,
 }
 
-/// The answer did not come to its end.
+/// The reason for which an answer was not read to its end.
 #[derive(Debug, thiserror::Error)]
 enum ReadResponseError {
     #[error(transparent)]
@@ -64,7 +64,8 @@ enum ReadResponseError {
 }
 
 impl ReadResponseError {
-    /// After a time limit of our own the upstream may still be at work.
+    /// Tells the observer how the answer ended. If a time limit of this process ended it, the upstream may still be
+    /// at work.
     fn notify_observer(&self, keep: impl ExchangeObserver) {
         match self {
             Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_locally_aborted(),
@@ -75,9 +76,9 @@ impl ReadResponseError {
     }
 }
 
-/// Reads the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
-/// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
-/// cannot be refused.
+/// Reads the answer. The key is free when the last byte has come, not when the client has read it. An answer that is
+/// too large, or for which there is no memory, is streamed to the client: the request was dispatched, so it cannot be
+/// refused.
 pub(crate) async fn receive_response<K: ExchangeObserver>(
     reply: Reply,
     keep: K,
@@ -142,7 +143,7 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
     Ok(Response::from_parts(head, Body::with_trailers(whole, trailers)))
 }
 
-/// Pieces of a large answer that wait for the client.
+/// The most pieces of a large answer that wait for the client.
 const PIPE_CAPACITY: usize = 4;
 
 /// An answer too large to be buffered in full.
@@ -150,14 +151,13 @@ struct UnbufferedResponse<K> {
     head: Parts,
     keep: K,
     idle: Duration,
-    /// Until when the gateway waits for the client.
+    /// The moment until which the gateway waits for the client.
     by: Instant,
 }
 
 impl<K: ExchangeObserver> UnbufferedResponse<K> {
-    /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
-    /// and discarded. The upstream is at work until the end of its answer, and only that end shows how the request
-    /// came out.
+    /// Returns when the answer has ended or has broken off. If the client leaves or is too slow, the rest is read and
+    /// discarded: the upstream is at work until the end of its answer, and only that end shows the outcome.
     async fn stream_to_client(
         self,
         begun: ChunkBuffer,
@@ -174,13 +174,13 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
         rest.wait_request_settled().await;
         self.keep.on_complete(&self.head, None).await;
         if let Some(sender) = sender {
-            // Fails if the client has left.
+            // The send fails if the client has left.
             sender.send(BodyChunk::End).await.ok();
         }
     }
 
-    /// Passes pieces on until `feed` is gone. `feed` is dropped when the client has left or is too slow, and the
-    /// client then sees an answer that breaks off.
+    /// Reads the answer to its end, and passes its pieces on as long as there is a `sender`. When the client has left
+    /// or is too slow, `sender` becomes `None`, and the client sees an answer that breaks off.
     async fn stream_chunks(
         &self,
         begun: ChunkBuffer,

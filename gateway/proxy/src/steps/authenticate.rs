@@ -1,5 +1,5 @@
-//! Verifies the bearer token of a request whose route reads a claim, before its body is read and before its lock is asked
-//! for. Below, what is known of the client does not change.
+//! Verifies the bearer token of a request whose route reads a claim, before its body is read and before its lock is
+//! requested. Later steps do not change the identity of the client.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{
     steps::{bufferable::BufferableRequest, parameters::header_field, route::RoutedRequest},
 };
 
-/// A request whose client is known, as far as its route asks.
+/// A request whose client is verified, as far as its route requires it.
 pub(crate) struct AuthenticatedRequest {
     pub routed: RoutedRequest,
-    /// `None` where nothing was verified.
+    /// `None` if nothing about the client was verified.
     pub identity: Option<Rc<VerifiedClientIdentity>>,
 }
 
@@ -40,17 +40,20 @@ impl BufferableRequest for AuthenticatedRequest {
     }
 }
 
-/// Where the claims of a request come from.
+/// The source of the claims of a bearer token.
 #[derive(Debug, Clone)]
 pub enum TokenVerificationMode {
-    /// Its own token, as the issuers of the plan have it. `None` where the plan has no issuers.
+    /// The token that the request carries, verified with the keys of the plan's issuers. `None` where the plan has no
+    /// issuers.
     Verified(Option<Arc<AccessTokenAuthenticator>>),
-    /// A sample, for explanations: the token that the request would have.
+    /// A sample token that every request is taken to have, for `fencegate explain`.
     Sample(Arc<AccessToken>),
 }
 
+/// Adds the verified identity of the client, or refuses the request.
+///
 /// # Cancellation
-/// Nothing is held yet.
+/// The request may be dropped here: it holds no lock yet.
 pub(crate) async fn authenticate<S: Handler<AuthenticatedRequest>>(
     tokens: &TokenVerificationMode,
     routed: RoutedRequest,
@@ -59,7 +62,8 @@ pub(crate) async fn authenticate<S: Handler<AuthenticatedRequest>>(
     let client_name = routed.source.client_name().cloned();
     let mut identity = VerifiedClientIdentity { client_name, token: None };
     if let Some(route) = routed.route.map(|id| routed.plan.routes.get(id)) {
-        // Most routes read no token. For them the large future that may wait for keys is not made.
+        // Most routes read no token. The large future that may wait for an issuer's keys is made only for those that
+        // do.
         if route.reads_token {
             identity.token = Box::pin(route_token(tokens, route, &routed)).await?;
         }
@@ -70,16 +74,17 @@ pub(crate) async fn authenticate<S: Handler<AuthenticatedRequest>>(
     next.handle(AuthenticatedRequest { routed, identity }).await
 }
 
-/// The token of a request whose route reads one; `None` if the request has none.
+/// Verifies the token of a request whose route reads one; `None` if the request has none.
 async fn route_token(
     tokens: &TokenVerificationMode,
     route: &Route,
     routed: &RoutedRequest,
 ) -> Result<Option<Arc<AccessToken>>, Refusal> {
     let observes = route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforcement::Observe);
-    // It passes as a request without a token, unless a rule says who may come.
+    // On a route that observes, a request with a bad token passes as one without a token, unless the route has `allow`
+    // rules.
     let passes = observes && route.allow.is_empty();
-    // What comes of the token decides nothing there, so it is not waited for.
+    // There the result for the token decides nothing, so keys that have to be fetched are not waited for.
     let wait = if passes { KeyWait::Never } else { KeyWait::UntilFetched };
     match verify_token(tokens, routed.http.headers(), wait).await {
         Err(refusal) if passes => {
@@ -91,7 +96,7 @@ async fn route_token(
 }
 
 /// # Errors
-/// No rule of the route allows the client.
+/// Returns an error if no rule of the route allows the client.
 fn check_access(route: &Route, identity: &VerifiedClientIdentity) -> Result<(), Refusal> {
     let name = identity.client_name.as_ref();
     let allows = |rule: &AccessRule| rule.allows(name, identity.claims());
@@ -108,7 +113,7 @@ fn check_access(route: &Route, identity: &VerifiedClientIdentity) -> Result<(), 
     Err(Refusal::new(reason, "no rule of the route allows this client"))
 }
 
-/// The token of a request; `None` if it has none.
+/// Verifies the token of a request; `None` if the request has none.
 async fn verify_token(
     tokens: &TokenVerificationMode,
     headers: &HeaderMap,
@@ -129,8 +134,8 @@ async fn verify_token(
     })
 }
 
-/// The token behind `Bearer` in the one field `Authorization` (RFC 6750, 2.1). The other ways of the RFC, in a form and in
-/// the query, do not count. Another scheme is no token.
+/// The token behind `Bearer` in the one field `Authorization` (RFC 6750, 2.1). Tokens in a form or in the query, which
+/// the RFC allows as well, are not read. A field with another scheme counts as no token.
 fn presented_token(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     let malformed = |detail| Refusal::new(RefusalReason::BearerMalformed, detail);
     let line = match header_field(headers, AUTHORIZATION.as_str()) {
@@ -148,7 +153,7 @@ fn presented_token(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     if !scheme.eq_ignore_ascii_case(b"bearer") {
         return Ok(None);
     }
-    // One space or more (RFC 9110, 11.4).
+    // One space or more stands before the token (RFC 9110, 11.4).
     match token.trim_ascii_start() {
         [] => Err(malformed("there is no token after Bearer")),
         token => Ok(Some(token)),
@@ -169,7 +174,7 @@ mod tests {
         presented_token(&headers).map(|token| token.map(<[u8]>::to_vec)).map_err(|refusal| refusal.reason)
     }
 
-    /// A token is what follows the scheme, in any case, in the one field that carries it.
+    /// The token is the text behind `Bearer`, in any case of letters, in the one `Authorization` field.
     #[test]
     fn token_follows_scheme() {
         for line in ["Bearer a.b.c", "bearer a.b.c", "BEARER   a.b.c"] {
@@ -188,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Two fields, whatever they have, and a scheme without a token are malformed.
+    /// Two `Authorization` fields are malformed, with any schemes, and so is `Bearer` without a token.
     #[test]
     fn ambiguous_token_is_malformed() {
         let bearer = ("authorization", "Bearer a.b.c");

@@ -28,19 +28,19 @@ pub struct DispatchableRequest<H> {
     /// `None` at guards and filters, and for a request that matches no route.
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
-    /// What the gateway has verified of the client; `None` if nothing was, and at guards and filters.
+    /// The verified identity of the client; `None` if nothing was verified, and at guards and filters.
     pub identity: Option<Rc<VerifiedClientIdentity>>,
-    /// Whether a field of the request overrides its method or path. `None` where this was not checked.
+    /// True if a field of the request overrides its method or path. `None` where this was not checked.
     pub has_override: Option<bool>,
     /// Counts a request that passes without a lock although its route fences. A tunnel keeps it.
     pub unlocked: Option<Rc<RunningRequestGuard>>,
     pub right: DispatchRight<H>,
-    /// Becomes the record of the sending.
+    /// The record in which the sending is written.
     pub exchange: Rc<UpstreamExchange>,
 }
 
 impl<H> DispatchableRequest<H> {
-    /// A request without a route. `exchange` becomes the record of its sending.
+    /// Makes a request without a route. Its sending is recorded in `exchange`.
     pub fn without_route(
         http: Box<Request<Body>>,
         context: Rc<RequestContext>,
@@ -66,15 +66,15 @@ impl<H> DispatchableRequest<H> {
     }
 }
 
-/// Why a request may be sent.
+/// The right by which a request may be sent.
 pub enum DispatchRight<H> {
-    /// Its route, or its method at a guard or filter, is unfenced.
+    /// The route of the request, or at a guard or filter its method, is unfenced.
     Unfenced,
-    /// It is fenced, and passes without a lock or a token because the route or the guard only observes.
+    /// The request is fenced, and passes without a lock or a token because the route or the guard only observes.
     Observed,
-    /// It holds its keys until this is dropped.
+    /// The request holds its keys until this value is dropped.
     Held(H),
-    /// At a filter: as long as this permission holds.
+    /// At a filter: the request may be sent as long as this permission holds.
     Until(Arc<dyn SendPermission>),
 }
 
@@ -86,7 +86,7 @@ impl<H> DispatchRight<H> {
         }
     }
 
-    /// The permission of a request that has no token.
+    /// The permission under which a filter sends a request, which has no token of its own.
     pub fn permission(&self) -> Option<&Arc<dyn SendPermission>> {
         match self {
             Self::Until(permission) => Some(permission),
@@ -95,7 +95,7 @@ impl<H> DispatchRight<H> {
     }
 }
 
-/// The right to dispatch a request: its token, and the deadline until which the token is certainly good.
+/// The right to dispatch a request: its token, and the deadline until which the token is certainly valid.
 pub trait DispatchPermit: 'static {
     /// `None` when no further dispatch is possible.
     fn next_dispatch(&self) -> Option<UpstreamDispatch>;

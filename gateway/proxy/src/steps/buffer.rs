@@ -1,6 +1,6 @@
-//! Buffers the body of a fenced request in full before the lock is requested, so that a slow client never holds a
-//! key. A body by which the route was chosen is here already. Where the route streams large bodies, the rest of such a
-//! body stays unread until the request has its key.
+//! Buffers the body of a fenced request in full before the lock is requested, so that a slow client never holds a key.
+//! A body that a route condition has read is buffered already. Where the route streams large bodies, the rest of such
+//! a body stays unread until the request has its key.
 
 use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::{handler::Handler, plan_context::WorkerPlanContext, steps::bufferable::BufferableRequest};
 
-/// A request whose body was buffered in full; of a large body that is streamed, only its beginning.
+/// A request whose body was buffered in full, or whose large body was buffered at its beginning and is streamed.
 pub(crate) struct BufferedRequest<R>(pub R);
 
 impl<R: BufferableRequest> BufferableRequest for BufferedRequest<R> {
@@ -53,7 +53,7 @@ pub(crate) async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequ
 ) -> Result<Reply, Refusal> {
     if request.needs_full_body() {
         refuse_early_data(request.http().headers())?;
-        // Most requests have no body. For them the large future that reads one is not made.
+        // Most requests have no body. The large future that reads a body is made only for the others.
         if !request.is_buffered() && request.http().body().bytes() != Some(&[]) {
             let large = request.large_body_policy();
             Box::pin(buffer_body(buffering, request.http(), large)).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequ
 }
 
 /// # Errors
-/// The body is too large, too slow or broken, or there is no memory for it.
+/// Returns an error if the body is too large, too slow or broken, or if there is no memory for it.
 pub(super) async fn buffer_body(
     BodyBufferConfig { plan, budget }: &BodyBufferConfig,
     http: &mut Request<Body>,
@@ -80,13 +80,13 @@ pub(super) async fn buffer_body(
         return Err(too_large());
     }
     let limit = plan.listener.timeouts.request_body;
-    // The limit counts for the beginning of a large body as well: a client that is slow from the start never gets the
-    // key.
+    // The time limit also applies to the beginning of a large body: a client that is slow from the start never gets
+    // the key.
     let taken = timeout(limit, read_body(&mut body, most, large, budget)).await;
     let slow = |_| Refusal::new(RefusalReason::SlowRequest, format!("no complete body within {limit:?}"));
     let body = match (taken.map_err(slow)??, large) {
         (BufferedBody::Whole(whole), _) => {
-            // A body that came in chunks gets its length here.
+            // A body that came in chunks had no length, so its length is announced now.
             if !whole.is_empty() {
                 http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
             }
@@ -99,11 +99,12 @@ pub(super) async fn buffer_body(
     Ok(())
 }
 
-/// How much of a body is buffered. A body that would not fit into an empty memory is too large at any time.
+/// The most bytes of a body that are buffered. It is at most `largest`, which fits into an empty budget: a larger body
+/// would be refused as a lack of memory, which no retry could change.
 fn body_limit(max_body: usize, largest: usize, large: LargeBodyPolicy) -> usize {
     match large {
         LargeBodyPolicy::Refuse => max_body.min(largest),
-        // The piece that passes the limit needs memory as well.
+        // The piece that passes the limit needs memory of its own, beside the bytes before it.
         LargeBodyPolicy::Stream { .. } => max_body.min(largest / 2),
     }
 }
@@ -122,7 +123,8 @@ const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 /// The buffered part of a body.
 enum BufferedBody {
     Whole(Bytes),
-    /// The beginning of a body, a little more than the limit. Empty where large bodies are refused.
+    /// The beginning of a body that exceeds the limit, up to the piece that exceeds it. Empty where large bodies are
+    /// refused.
     Prefix(Bytes),
 }
 
@@ -172,7 +174,8 @@ mod tests {
         }
     }
 
-    /// A body that can never fit into the memory for bodies is too large, and not refused as a temporary shortage.
+    /// A body that can never fit into the memory for bodies is refused as too large, and not as a temporary lack of
+    /// memory.
     #[tokio::test]
     async fn body_beyond_capacity_is_too_large() {
         let refuse = LargeBodyPolicy::Refuse;

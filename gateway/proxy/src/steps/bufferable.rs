@@ -1,4 +1,4 @@
-//! The facts about a request for the steps that buffer a body, or detach a client.
+//! The facts about a request for the steps that buffer its body or detach it from its client.
 
 use fencegate_http::body::Body;
 use fencegate_http_client::upstream::client_connection::AcceptsTrailers;
@@ -10,18 +10,18 @@ pub trait BufferableRequest {
     fn http(&mut self) -> &mut Request<Body>;
     fn needs_full_body(&self) -> bool;
 
-    /// The body was buffered in full by an earlier step.
+    /// True if an earlier step has buffered the body in full.
     fn is_buffered(&self) -> bool {
         false
     }
 
-    /// What happens to a body that is too large to be buffered in full.
+    /// The treatment of a body that is too large to be buffered in full.
     fn large_body_policy(&self) -> LargeBodyPolicy {
         LargeBodyPolicy::Refuse
     }
 }
 
-/// A copy of a request; `None` if its body is not here in full.
+/// Copies a request; `None` if its body was not buffered in full.
 pub fn copy_buffered(http: &Request<Body>) -> Option<Box<Request<Body>>> {
     let mut copy = Box::new(Request::new(http.body().try_clone()?));
     *copy.method_mut() = http.method().clone();

@@ -16,7 +16,8 @@ use tracing::debug;
 
 use super::extract_claim::parse_headers;
 
-/// Reads the lease that a request names. Its owner and its keys are checked where the keys of the request are known.
+/// Reads the lease that a request names. A later step, which knows the keys of the request, checks owner and keys of
+/// the lease.
 pub fn presented_lease(presented: &HeaderMap) -> Option<PresentedLease> {
     let line = presented.get(FENCING_LEASE)?;
     Some(match context::lease_id(presented) {
@@ -25,11 +26,11 @@ pub fn presented_lease(presented: &HeaderMap) -> Option<PresentedLease> {
     })
 }
 
-/// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger gets no report
-/// of the mistake, and is served as a request without a ticket.
+/// Reads the ticket of a request. `None` where there is none, or none that a gateway of this installation has
+/// signed: a forger is not told so, and is served as a request without a ticket.
 ///
-/// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
-/// that step needs the result.
+/// `tickets` verifies tickets, where some route may be called back. The step that detects loops calls this, because
+/// it needs the result.
 pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option<CallbackTicket> {
     let ticket = match parse_headers::parse_ticket(presented) {
         Ok(ticket) => ticket,

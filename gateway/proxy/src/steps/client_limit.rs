@@ -5,7 +5,7 @@ use fencegate_refusal::{Refusal, RefusalReason};
 
 use crate::{handler::ShortCircuit, steps::trace::TracedRequest};
 
-/// How many requests one client has in flight at most, over all workers.
+/// Limits the requests that one client has in flight, over all workers.
 #[derive(Debug, Clone)]
 pub struct ClientConcurrencyLimit {
     pub shares: ClientQuotas,
@@ -13,7 +13,8 @@ pub struct ClientConcurrencyLimit {
     pub most: Option<usize>,
 }
 
-/// Runs when the client is known. The client's count lasts as long as the request.
+/// Counts the request in the quota of its client, for as long as the request lasts. It runs after the client
+/// is known.
 pub(crate) fn limit_per_client(
     limit: &ClientConcurrencyLimit,
     traced: TracedRequest,

@@ -1,15 +1,15 @@
-//! Whether the client of a detached request still waits for its answer.
+//! Tells steps that wait whether the client of a detached request still waits for its answer.
 
 use fencegate_guard::waiter::WaitingClient;
 use tokio::sync::oneshot;
 
-/// The client of a request, which waits for its answer.
+/// Reports when the client of a request has disconnected.
 pub struct ClientDisconnectWatch {
-    /// `None` for a client that is not detached: its request ends with it.
+    /// `None` for a request that is not detached: it is dropped when its client disconnects.
     gone: Option<oneshot::Receiver<()>>,
 }
 
-/// Lives as long as the client waits for its answer.
+/// Held as long as the client waits for its answer; its drop tells the [`ClientDisconnectWatch`].
 pub(crate) struct ClientPresenceGuard {
     _here: oneshot::Sender<()>,
 }
@@ -20,12 +20,13 @@ pub(crate) fn client_disconnect_channel() -> (ClientPresenceGuard, ClientDisconn
 }
 
 impl ClientDisconnectWatch {
-    /// The client of a request that ends with its client.
+    /// A watch for a request that is not detached: it is dropped when its client disconnects, so the watch
+    /// reports nothing.
     pub(crate) fn never_disconnecting() -> Self {
         Self { gone: None }
     }
 
-    /// The client has disconnected already.
+    /// True if the client has disconnected already.
     pub(crate) fn is_disconnected(&mut self) -> bool {
         let signal = self.gone.as_mut().map(oneshot::Receiver::try_recv);
         signal.is_some_and(|signal| !matches!(signal, Err(oneshot::error::TryRecvError::Empty)))
@@ -38,7 +39,7 @@ impl ClientDisconnectWatch {
             return;
         }
         match &mut self.gone {
-            // Nothing is ever sent. The channel ends when the other end is dropped.
+            // Nothing is ever sent. The channel closes when the [`ClientPresenceGuard`] is dropped.
             Some(gone) => drop(gone.await),
             None => std::future::pending().await,
         }

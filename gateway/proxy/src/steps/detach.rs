@@ -1,9 +1,9 @@
-//! Detaches a fenced request from its client's connection. Below it, a client that disconnects cancels nothing: the
-//! upstream may be at work, and the key must not be handed on before it has answered.
+//! Detaches a fenced request from its client's connection. In the steps below this one, a client that disconnects
+//! cancels nothing: the upstream may be at work, and the key must not be handed on before it has answered.
 //!
-//! As long as the client waits, the exchange runs in the task of its connection: a task of its own would be one more
-//! to create, to wake and to queue for each request. Only the rest of an exchange whose client disconnects becomes a
-//! task.
+//! As long as the client waits, the exchange runs in the task of the client's connection: a task of its own would
+//! have to be created, woken and queued for each request. Only the rest of an exchange whose client disconnects
+//! becomes a task.
 
 use std::{
     any::Any,
@@ -29,13 +29,13 @@ use crate::{
     },
 };
 
-/// A request that goes on when its client disconnects. Steps that wait can still detect that.
+/// A request that goes on when its client disconnects. Steps that wait can still detect the disconnect.
 pub struct DetachedRequest<R> {
     pub request: R,
     pub client: ClientDisconnectWatch,
 }
 
-/// Unfenced requests stay attached: when their client disconnects, they end.
+/// Detaches a fenced request. Unfenced requests stay attached: they end when their client disconnects.
 pub async fn detach<R: BufferableRequest + 'static, S: Handler<DetachedRequest<R>>>(
     running: &TaskTracker,
     request: R,
@@ -63,7 +63,7 @@ type ExchangeResult = Result<Result<Reply, Refusal>, Box<dyn Any + Send>>;
 
 /// An exchange from its start to its end, whether or not its client waits.
 struct DetachedExchange {
-    /// `None` once it is over.
+    /// `None` once the exchange is over.
     left: Option<Pin<Box<dyn Future<Output = ExchangeResult>>>>,
     here: Option<ClientPresenceGuard>,
     /// The exchange counts as running until this is dropped.
@@ -84,13 +84,14 @@ impl Future for DetachedExchange {
 }
 
 impl Drop for DetachedExchange {
-    /// The client has disconnected. Steps that wait because of it detect that; everything else goes on.
+    /// Runs when the client has disconnected: steps that wait are told so, and the rest of the exchange goes on in a
+    /// task.
     fn drop(&mut self) {
         drop(self.here.take());
         if let Some(left) = self.left.take() {
             let running = self.running.clone();
             spawn_local(async move {
-                // The result has no receiver.
+                // The client has left, so nobody receives the result.
                 let _ended = left.await;
                 drop(running);
             });

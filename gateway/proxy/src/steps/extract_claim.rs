@@ -1,5 +1,4 @@
-//! Reads the claim of a request: token, key, mode, ticket, operation. Answers queries of gateways about the guard
-//! itself.
+//! Reads the claim of a request: token, key, mode, ticket, operation. Answers queries of gateways about the guard.
 
 pub mod parse_headers;
 
@@ -36,7 +35,7 @@ use crate::{
     steps::{bufferable::BufferableRequest, hop::IdentifiedRequest, trace::TracedRequest},
 };
 
-/// At a guard: the claim of the request is known, and may still be refused.
+/// A request at a guard whose claim was read. The guard may still refuse it.
 pub struct UnadmittedGuardRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
@@ -46,11 +45,11 @@ pub struct UnadmittedGuardRequest {
     pub claim: TokenExtractionOutcome,
 }
 
-/// The claim of a request that is not refused for it.
+/// The result of reading the claim of a request that may go on.
 pub enum TokenExtractionOutcome {
-    /// Its method needs no token.
+    /// The method of the request needs no token.
     Unfenced,
-    /// It has no valid claim, and passes because the guard only observes.
+    /// The request has no valid claim, and passes because the guard only observes.
     Observed(RefusalReason),
     Verified(Box<ValidatedDispatchClaim>),
 }
@@ -61,7 +60,7 @@ pub struct ValidatedDispatchClaim {
     pub operation: Option<FencingOperationHeader>,
     /// The ticket for the service, where the service may call back.
     pub ticket: Option<HeaderValue>,
-    /// Whether it arrived before the moment after which it must not be started.
+    /// True if the request arrived before the moment after which it must not be started.
     pub in_time: bool,
 }
 
@@ -75,7 +74,7 @@ impl BufferableRequest for UnadmittedGuardRequest {
     }
 }
 
-/// The settings and state of the step.
+/// The settings and state of the step [`extract_claim`].
 #[derive(Clone)]
 pub struct DispatchClaimContext {
     pub guard: Arc<Guard>,
@@ -83,7 +82,7 @@ pub struct DispatchClaimContext {
     /// Verifies tickets, where they are required.
     pub tickets: Option<Arc<TicketVerifier>>,
     pub bypass: Arc<TokenBypassPolicy>,
-    /// For operators.
+    /// The callers without a valid claim, for operators.
     pub rejected_callers: Arc<RejectedCallers>,
 }
 
@@ -92,12 +91,12 @@ pub struct DispatchClaimContext {
 pub struct TokenBypassPolicy {
     /// Methods that need no token.
     pub unfenced: Vec<String>,
-    /// What happens to requests with another method.
+    /// The treatment of requests without a token that have another method.
     pub missing: MissingTokenPolicy,
 }
 
-/// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
-/// as one.
+/// Answers the query of a gateway about the guard, with which each of its connections begins. The query is not
+/// counted as a request of a client.
 pub async fn serve_guard_identity<S: Handler<TracedRequest>>(
     claims: &DispatchClaimContext,
     traced: TracedRequest,
@@ -185,7 +184,7 @@ impl DispatchClaimContext {
         })
     }
 
-    /// A request without a valid claim: only few may pass.
+    /// Lets a request without a valid claim pass if its method needs no token or the guard only observes.
     fn pass_or_refuse_unclaimed(
         &self,
         http: &Request<Body>,
@@ -209,7 +208,7 @@ impl DispatchClaimContext {
         Err(self.guard.record_refusal(refused, None).into())
     }
 
-    /// The method needs no token. A field that makes another method or path of the request rules that out.
+    /// True if the method needs no token and no field of the request overrides its method or path.
     fn is_unfenced_method(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
         self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
@@ -217,7 +216,7 @@ impl DispatchClaimContext {
     }
 
     /// Reports a caller without a valid claim, so that operators can find it. The path often contains a key, so it is
-    /// logged only where keys are.
+    /// logged only where the plan logs keys.
     fn log_rejected(
         &self,
         http: &Request<Body>,
@@ -240,7 +239,7 @@ impl DispatchClaimContext {
         let client = client.map(tracing::field::display);
         let request_id = trace.request_id.to_str().ok();
         if *refused == DispatchRefusedError::TokenMissing {
-            // A caller reaches the guard without a gateway.
+            // A request without a token did not come from a gateway: its caller reaches the guard directly.
             warn!(%peer, client, request_id, %method, path, "guard.bypass");
         } else {
             warn!(%peer, client, request_id, %method, path, reason, "guard.not_believed");
@@ -248,8 +247,8 @@ impl DispatchClaimContext {
     }
 }
 
-/// The gateway reports how many hops the request came through before. One more entry means that a proxy stands
-/// between gateway and guard.
+/// True if a proxy stands between gateway and guard. The gateway reports in `Fencing-Hops` the entries that `Via`
+/// then had; each proxy behind it adds one.
 fn came_through_proxy(hops: u32, presented: &HeaderMap) -> bool {
     let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
     hops > before.unwrap_or(0)

@@ -1,13 +1,14 @@
-//! Holds the lock of the request's key from before the dispatch until the upstream has answered in full. In the order in
-//! which a request meets them:
+//! Holds the lock of the request's key from before the dispatch until the upstream has answered in full. The modules,
+//! in the order in which a request meets them:
 //!
 //! - `request`: a request that needs a lock, and the holder of that lock as far as the request shows it
-//! - `acquisition`: the lock, after a wait (`lock_wait`): at this gateway (`local`), at the gateway that holds it (`forwarding`, which
-//!   sends by [`peer_forward`]), in the dispatch of its caller (`callback`), or under a lease (`lease_turn`)
+//! - `acquisition`: takes the lock after a wait (`lock_wait`): at this gateway (`local`), at the gateway that holds it
+//!   (`forwarding`, which sends by [`peer_forward`]), in the dispatch of its caller (`callback`), or under a lease
+//!   (`lease_turn`)
 //! - `held_lock`: the lock, and the fields with which its dispatches are stamped
-//! - `operation`: the record of the operation before it is sent
-//! - `exchange`: the request is sent, and its answer comes
-//! - `release`: when the lock is given on, by what is known of the end
+//! - `operation`: the record of the operation, made before the request is sent
+//! - `exchange`: sends the request, and takes its answer
+//! - `release`: releases the lock, at once or later, by what is known of the end of the exchange
 
 mod acquisition;
 mod callback;
@@ -69,7 +70,7 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
             let right = if keyed.route_fences() { DispatchRight::Observed } else { DispatchRight::Unfenced };
             next.handle(keyed.into_dispatchable(right, Rc::default())).await
         }
-        // Boxed, so that a request without a lock does not carry this future along.
+        // The future is boxed, so that the future of a request without a lock does not contain it.
         Some(lock) => {
             let request = LockingRequest::new(keyed, lock, client, &fence.gateway.requests);
             let report = FencedRequestReporter::new(&request);
@@ -80,7 +81,7 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
     }
 }
 
-/// Reports the end of a request at its keys.
+/// Records the end of a request in the list of requests of its keys.
 struct FencedRequestReporter {
     listed: ActiveRequest,
     entry: Rc<RequestTrackGuard>,
@@ -100,7 +101,7 @@ impl FencedRequestReporter {
             Ok(reply) => (reply.status(), DispatchOutcome::Done, None),
             Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
         };
-        // Another gateway has answered, and it has the outcome.
+        // If another gateway has answered, its report has the outcome.
         let report = context.peer_answer().map(|(_, report)| report);
         entry.record_finished(&FinishedRequest {
             request: listed.request,
@@ -146,14 +147,14 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
         };
         let held = match acquisition::acquire(wait).await {
             Ok(AcquisitionOutcome::Held(held)) => held.with_client_share(share.clone()),
-            // The request is counted until its answer is through, as one that is served here.
+            // As for a request that this gateway serves, the count lasts until the answer was sent in full.
             Ok(AcquisitionOutcome::Answered(reply)) => {
                 let counted = (share, request.lock.running);
                 return Ok((*reply).map(|body| body.keep_until_dropped(counted)));
             }
             Err(refusal) => return pass_if_observing(rule.enforce, refusal, request, next).await,
         };
-        // The rest of its body will not come.
+        // The client has left before its body was read in full, so the rest of the body will not come.
         if request.client.is_disconnected() && request.keyed.http.body().upload_exchange().is_some() {
             return Err(Refusal::new(RefusalReason::Locked, "the client went away while waiting"));
         }
@@ -167,8 +168,8 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };
-        // Nothing was dispatched: a newer tenure came first, or the lock validity ended. So one more attempt is safe,
-        // because no byte has left.
+        // `Fenced` (a newer tenure came first) and `Suspended` (the lock validity ended) mean that no byte has left, so
+        // one more attempt is safe.
         match (refusal.reason, second.take()) {
             // A client that has left may have repeated the request elsewhere.
             (RefusalReason::Fenced, Some(again)) if !request.client.is_disconnected() => {
@@ -186,8 +187,8 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
     }
 }
 
-/// On a route that only observes, the request goes out without a token, and its refusal is only reported. A client
-/// that left while it waited is refused all the same.
+/// Sends the request without a token if its route only observes, and only reports the refusal. A request whose client
+/// left while it waited is refused all the same.
 async fn pass_if_observing<S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
     enforce: Enforcement,
     refusal: Refusal,

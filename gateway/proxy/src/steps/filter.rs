@@ -1,5 +1,5 @@
-//! At a filter: refuses a request that comes after the moment until which it may be started, and sends no byte of it
-//! later. Everything else passes unchanged.
+//! The steps of a filter: refuse a request that comes after the moment until which it may be started, and send no
+//! byte of a request after that moment. All other requests pass unchanged.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -39,14 +39,14 @@ use crate::{
 #[derive(Clone)]
 pub struct DeadlineFilterContext {
     pub context: Rc<WorkerPlanContext>,
-    /// By how much the sender's wall clock may differ from this machine's.
+    /// The largest difference between the sender's wall clock and this machine's.
     pub clock_error: Duration,
     pub enforce: Enforcement,
     pub bypass: Arc<TokenBypassPolicy>,
     pub plan: PlanHandle,
 }
 
-/// A request, and the permission to start it where it has one.
+/// A request, and the permission to start it, if it has a deadline.
 pub(crate) struct FilteredRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
@@ -62,7 +62,7 @@ impl BufferableRequest for FilteredRequest {
         &mut self.http
     }
 
-    /// Its body is buffered in full first, so that all of it is sent at once and in time.
+    /// A request with a deadline is buffered in full first, so that all of it is sent at once and in time.
     fn needs_full_body(&self) -> bool {
         self.permission.is_some()
     }
@@ -107,7 +107,7 @@ pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
     next.handle(FilteredRequest { http, context, plan, upstream, source, permission }).await
 }
 
-/// Checks once more, now that the body is here, and sends the request under its permission.
+/// Checks the deadline once more after the body has come, and sends the request under its permission.
 pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<GuardDispatchPermit>>>(
     filter: &DeadlineFilterContext,
     BufferedRequest(request): BufferedRequest<FilteredRequest>,
@@ -120,7 +120,7 @@ pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<GuardDispatc
     {
         return Err(DispatchRefusedError::Expired.into());
     }
-    // A request that must not be started late is never sent twice.
+    // `Until` and not `Unfenced` also keeps `forward` from sending a request with a deadline twice.
     let right = permission.map_or(DispatchRight::Unfenced, |permission| DispatchRight::Until(permission));
     let exchange = Rc::<UpstreamExchange>::default();
     let request =
@@ -135,7 +135,7 @@ pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<GuardDispatc
     }
 }
 
-/// The permission ended before the first byte was written.
+/// True if the permission ended before the first byte was written.
 fn has_expired_before_send(exchange: &UpstreamExchange) -> bool {
     let attempt = exchange.attempt();
     attempt.as_ref().is_some_and(|sent| sent.gate.is_permission_lost() && sent.gate.written_bytes() == 0)
@@ -155,7 +155,7 @@ impl DeadlineFilterContext {
         }
     }
 
-    /// The method needs no deadline. A field that makes another method or path of the request rules that out.
+    /// True if the method needs no deadline and no field of the request overrides its method or path.
     fn is_unfenced_method(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
         self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
@@ -176,10 +176,10 @@ impl DeadlineFilterContext {
     }
 }
 
-/// The moment from which on a request must not be started, on this clock; `None` where its fields name none.
+/// The moment, on this machine's clock, from which on a request must not be started; `None` if its fields name none.
 ///
 /// # Errors
-/// [`DispatchRefusedError::Expired`] if that moment has come.
+/// Returns [`DispatchRefusedError::Expired`] if that moment has come.
 pub fn start_deadline(
     presented: &HeaderMap,
     clock: &dyn Clock,

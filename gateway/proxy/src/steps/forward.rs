@@ -1,4 +1,5 @@
-//! The end of the request path: takes a connection, stamps and sends the request, and reports how far it got.
+//! The end of the request path: takes a connection, stamps and sends the request, and reports how much of it was
+//! sent.
 
 mod guard_report;
 mod identity_headers;
@@ -108,7 +109,8 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         let mut cursor = self.plan.config.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold));
         let upstream = plan.upstream(upstream);
         if hold.is_none() {
-            // The token of an attempt before is none of this one.
+            // An earlier attempt under a lock may have left its exchange here. Its token does not belong to this one,
+            // which has none.
             context.exchange.take();
         }
         *http.version_mut() = Version::HTTP_11;
@@ -124,7 +126,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         {
             http.body_mut().set_deadline(Instant::now() + within);
         }
-        // Once: a service that refuses everything is not asked for ever.
+        // A request is sent again at most once: a service may refuse it as unprocessed each time.
         let mut may_resend = upgrade.is_none();
         loop {
             let mut checkout = self.pool.checkout(&mut cursor).await.map_err(|error| {
@@ -185,20 +187,20 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
     }
 }
 
-/// Nothing was started. A guard reports it to its gateway in the gateway's words; to a client the gateway reports
-/// that its hold is over.
+/// Refuses a request that came too late and was not started. A guard reports `expired` to its gateway; a gateway
+/// reports to its client that its hold of the key is over.
 fn expired_refusal(level: FencingLevel) -> Refusal {
     let detail = "it came after the moment until which it might be begun, or the clocks differ";
     let reason = if level == FencingLevel::Upstream { RefusalReason::Expired } else { RefusalReason::Fenced };
     Refusal::new(reason, detail).with_grant_retirement()
 }
 
-/// A number that is the same for requests that should go to one endpoint.
+/// Returns the same number for requests that should go to the same endpoint.
 fn endpoint_affinity_hash(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
     load_balance::hash_name(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| join_keys(hold.keys())))
 }
 
-/// The HTTP library sends no body with a GET unless a field announces one.
+/// Announces a body of unknown length: without such a field the HTTP library sends no body with a GET.
 fn set_body_framing(http: &mut Request<Body>) {
     let announced = http.headers().contains_key(CONTENT_LENGTH);
     if !announced && !http.body().is_end_stream() && http.body().size_hint().exact().is_none() {
@@ -206,8 +208,8 @@ fn set_body_framing(http: &mut Request<Body>) {
     }
 }
 
-/// Writes the name of the operation into the field that the upstream expects. The fields by which Go's HTTP client
-/// recognises a request that it may send again are gone then.
+/// Writes the name of the operation into the field that the upstream expects, and removes the two fields by which
+/// Go's HTTP client recognises a request that it may send again.
 fn rename_operation(headers: &mut HeaderMap, field: &str) {
     let name = HeaderName::from_bytes(field.as_bytes()).expect("the plan holds field names");
     let lines: Vec<HeaderValue> = headers.get_all(IDEMPOTENCY_KEY).iter().cloned().collect();
@@ -222,12 +224,12 @@ fn rename_operation(headers: &mut HeaderMap, field: &str) {
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const X_IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("x-idempotency-key");
 
-/// Whether a whole answer with this status leaves open whether its execution is over.
+/// True if a complete answer with this status leaves open whether the execution is over.
 fn is_inconclusive(upstream: &Upstream, status: StatusCode) -> bool {
     upstream.unfinished.contains(status.as_u16()) && !failpoint::is_disabled_by_test("rule_unfinished")
 }
 
-/// If the body of a fenced request breaks off, the gateway has ended the exchange.
+/// Shuts the gate as cut by the gateway if the body of a fenced request breaks off.
 fn cut_on_broken_body(http: &mut Request<Body>, gate: &Rc<WriteGate>) {
     let body = mem::replace(http.body_mut(), Body::empty());
     *http.body_mut() = body.with_observer(Box::new(CutOnBrokenBody(gate.clone())));
@@ -237,9 +239,9 @@ fn large_body_policy(route: &Route) -> Option<LargeBodyPolicy> {
     route.fence.as_ref().map(|fence| fence.large_bodies)
 }
 
-/// What one attempt needs beside its connection.
+/// The inputs of one attempt beside its request and its connection.
 struct AttemptContext<'a> {
-    /// The client requests a switch to another protocol.
+    /// The switch to another protocol that the client requests.
     requested: Option<UpstreamUpgradeRequest>,
     /// A copy of the request, if it may be sent again over a connection that died without a response.
     spare: Option<RetryRequestHead>,
@@ -247,7 +249,7 @@ struct AttemptContext<'a> {
     unprocessed: Option<Box<Request<Body>>>,
     plan: &'a PlanHandle,
     route: Option<RouteId>,
-    /// The permission of a request without a token, at a filter.
+    /// The permission under which a filter sends a request.
     permission: Option<&'a Arc<dyn SendPermission>>,
     source: &'a RequestSource,
     exchange: &'a UpstreamExchange,
@@ -339,7 +341,8 @@ impl<N: Network> UpstreamForwarder<N> {
         let Some(dispatch) = dispatch else {
             let mut reply = self.finish_unfenced(answer).await?;
             if is_stale {
-                // The report of a stale token by a service that compares tokens is for the sender.
+                // Only a filter has a `permission`. The service behind it has refused a stale token, and the gateway
+                // that sent the request has to learn that.
                 reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static("stale"));
             }
             return Ok(reply);
@@ -347,7 +350,8 @@ impl<N: Network> UpstreamForwarder<N> {
         self.finish_fenced(answer, dispatch.token, route, exchange).await
     }
 
-    /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
+    /// Passes the answer to an unfenced request on. An answer that breaks off right after its head becomes a refusal:
+    /// the client has seen nothing of it.
     async fn finish_unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, UpstreamAttemptError> {
         let endpoint = answer.checkout.endpoint().clone();
         let upstream = answer.checkout.upstream().name.clone();
@@ -362,7 +366,8 @@ impl<N: Network> UpstreamForwarder<N> {
         }
     }
 
-    /// The answer to a dispatch. Reads the report of a guard, or the refusal of an upstream that compares tokens.
+    /// Handles the answer to a dispatch: reads the report of a guard, or the refusal of an upstream that compares
+    /// tokens.
     async fn finish_fenced(
         &self,
         answer: UpstreamResponse<'_>,
@@ -377,7 +382,8 @@ impl<N: Network> UpstreamForwarder<N> {
             is_inconclusive: is_inconclusive(upstream, status),
             ..UpstreamResponseFlags::default()
         };
-        // A guard has no routes. Where the service compares tokens, it does not matter which proxies stand before it.
+        // `route` is `None` at a guard. If the service compares tokens, a proxy in front of it does no harm, so none
+        // is looked for.
         let compares = upstream.fencing == FencingLevel::Upstream && route.is_some();
         if !compares && upstream.fencing != FencingLevel::Guard {
             self.detect_intermediary(&answer);
@@ -391,7 +397,7 @@ impl<N: Network> UpstreamForwarder<N> {
                 answer.drain_body().await;
                 return Err(UpstreamAttemptError::Refused(expired_refusal(level)));
             }
-            // Of two copies the first one may be executed.
+            // A proxy may have sent the request twice. This copy was refused, and the other one may be executed.
             answer.checkout.gate().shut(GateShutReason::Cut);
             let detail = "a copy of the request came after the moment until which it might be begun";
             return Err(UpstreamAttemptError::Refused(Refusal::new(RefusalReason::OutcomeRefused, detail)));
@@ -444,8 +450,8 @@ impl<N: Network> UpstreamForwarder<N> {
         Err(UpstreamAttemptError::Refused(refusal))
     }
 
-    /// Logs once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
-    /// is still at work.
+    /// Logs once for each upstream that an intermediary answers. An intermediary may repeat requests, and may answer
+    /// while the service is still at work.
     fn detect_intermediary(&self, answer: &UpstreamResponse<'_>) {
         let Some(shown) = intermediary::find_intermediary_field(answer.response.headers()) else { return };
         if answer.checkout.endpoint_set().note_intermediary() {
@@ -454,7 +460,8 @@ impl<N: Network> UpstreamForwarder<N> {
         }
     }
 
-    /// The upstream took too long, or the client did. A slow client does not count as a failure of the endpoint.
+    /// The error after a time limit, of the upstream or of the client. A slow client does not count as a failure of
+    /// the endpoint.
     fn timeout_error(
         &self,
         checkout: &CheckedOutConnection,
@@ -482,7 +489,7 @@ impl<N: Network> UpstreamForwarder<N> {
         self.abandoned_error(checkout, "timeout", RefusalReason::OutcomeLate, detail)
     }
 
-    /// The gateway waits no longer for the answer.
+    /// The error when the gateway does not wait for the answer any longer.
     fn abandoned_error(
         &self,
         checkout: &CheckedOutConnection,
@@ -494,7 +501,7 @@ impl<N: Network> UpstreamForwarder<N> {
         UpstreamAttemptError::Refused(abandoned_refusal(checkout.gate(), reason, detail))
     }
 
-    /// The answer is one that HTTP does not allow here.
+    /// The error for an answer that HTTP does not allow in this place.
     fn protocol_error(&self, checkout: &CheckedOutConnection, what: &str) -> UpstreamAttemptError {
         checkout.gate().shut(GateShutReason::Cut);
         self.plan.metrics.record_upstream_error(&checkout.upstream().name, "protocol");

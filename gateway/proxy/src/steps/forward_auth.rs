@@ -1,9 +1,9 @@
-//! Takes the lock of a request that another proxy forwards, and reports to that proxy the fields to stamp on it; for
-//! installations that cannot put one more proxy in the path. The lock is held until that proxy reports the end, or
-//! until its time is over.
+//! Takes the lock of a request that another proxy forwards, and reports to that proxy the fields to stamp on the
+//! request; for installations that cannot put one more proxy in the path. The lock is held until that proxy reports the
+//! end of the request, or until the time of the lock is over.
 //!
-//! Less is promised than where we forward: the other proxy is not stopped from writing after the lock is lost, and
-//! only a guard, or a service that compares tokens, refuses a late request.
+//! This promises less than forwarding by the gateway: the other proxy is not stopped from writing after the lock is
+//! lost, and only a guard, or a service that compares tokens, refuses a late request.
 
 use axum::extract::Query;
 use fencegate_config::active_config::ActiveConfig;
@@ -36,27 +36,27 @@ use super::{
     route::{find_ambiguity, find_override, second_reading_refusal, unclear_route},
 };
 
-/// Below [`PREFIX`]; the rest of the path may be the path of the request.
+/// The path segment of this interface, below [`PREFIX`]. The path of the original request may follow it.
 pub const PATH: &str = "auth";
 
-/// The query of the other proxy.
+/// The query of a subrequest by the other proxy.
 #[derive(Debug, Default, Deserialize)]
 struct ForwardAuthLockQuery {
-    /// How long the lock is held if its end is not reported. It must be longer than the other proxy waits for its
-    /// upstream.
+    /// How long the lock is held if the end of the request is not reported. It must be longer than the other proxy
+    /// waits for its upstream.
     ttl_ms: Option<u64>,
-    /// At the end: the status that the other proxy has answered.
+    /// In the report of an end: the status with which the other proxy has answered.
     status: Option<u16>,
-    /// Of an end: `OK` where the whole answer has left. The status was reported with its head, before the body.
+    /// In the report of an end: `OK` if the whole answer has been sent. The status alone was sent before the body.
     completed: Option<String>,
-    /// The status of a refusal, for proxies that pass on only some statuses.
+    /// The status to use for every refusal, for proxies that pass on only some statuses.
     refuse: Option<u16>,
 }
 
-/// `head`: of the subrequest, with the lease that it shows.
+/// Answers a subrequest of the other proxy: takes a lock, or ends the lock whose lease `head` shows.
 ///
 /// # Errors
-/// The request is not to be forwarded now; or the end could not be recorded.
+/// Returns an error if the original request must not be forwarded now, or if the end could not be recorded.
 pub(crate) async fn answer_forward_auth(
     interface: &LeaseApiState,
     caller: &LeaseCaller,
@@ -64,7 +64,7 @@ pub(crate) async fn answer_forward_auth(
 ) -> Result<Reply, Refusal> {
     let behind = original_target(&head.uri);
     let query = match behind {
-        // The query is that of the request itself.
+        // The original target stands behind our path, so the query is that of the original request.
         Some(_) => ForwardAuthLockQuery::default(),
         None => {
             let query = Query::<ForwardAuthLockQuery>::try_from_uri(&head.uri);
@@ -83,7 +83,7 @@ pub(crate) async fn answer_forward_auth(
     })
 }
 
-/// Ends the lock: the other proxy has answered its client or has given up.
+/// Ends the lock after the other proxy has answered its client or has given up.
 async fn end_lock(
     interface: &LeaseApiState,
     caller: &LeaseCaller,
@@ -92,7 +92,7 @@ async fn end_lock(
 ) -> Result<Reply, Refusal> {
     let id = match lease_id(&head.headers) {
         Ok(id) => id,
-        // An unfenced route: no lock was held.
+        // Without a lease the request was on an unfenced route, so no lock was held.
         Err(_) if head.headers.get(FENCING_LEASE).is_none_or(HeaderValue::is_empty) => {
             return Ok(status_reply(StatusCode::NO_CONTENT));
         }
@@ -103,16 +103,16 @@ async fn end_lock(
     if whole && query.status.is_none_or(|status| is_complete_status(status, &plan.serving.upstreams)) {
         interface.release_lease(interface.locate(caller, id)).await?;
     }
-    // Otherwise the upstream may still be at work, so the lock is held until its time is over.
+    // If the lease was not released, the upstream may still be at work, so the lock is held until its time is over.
     Ok(status_reply(StatusCode::NO_CONTENT))
 }
 
-/// The upstream has ended with this status. A status that a proxy makes itself, because its upstream was silent or
-/// broke off, shows nothing of that, nor does one that it makes where its client disconnected: 499 of nginx, and 0
-/// before there was an answer.
+/// True if this status shows that the upstream has ended the request. A proxy makes some statuses itself, because its
+/// upstream was silent or broke off, or because its client disconnected: nginx logs 499, and 0 if there was no answer
+/// yet. They say nothing of the upstream.
 ///
-/// The calling proxy is such a proxy itself, so the statuses that it makes count whatever the policy has. A lease
-/// does not know its upstream, so the statuses that any of them lists count as well.
+/// The calling proxy is such a proxy, so its statuses count whatever the policy lists. A lease does not know its
+/// upstream, so a status that any upstream lists as unfinished counts for all.
 fn is_complete_status(status: u16, upstreams: &[Upstream]) -> bool {
     let ends = |unfinished: &InconclusiveStatuses| !unfinished.contains(status);
     (200..600).contains(&status)
@@ -130,7 +130,7 @@ async fn take_lock(
     let principal = caller.require_principal()?;
     let starting = || Refusal::new(RefusalReason::LockService, "the gateway is starting");
     let (gateway, config) = interface.leases.config().active_config().ok_or_else(starting)?;
-    // Not the settings of the file: one without leases removes none before a restart.
+    // These are the settings that the process runs with: a new file without leases takes effect only at a restart.
     let settings = interface.leases.settings();
     let bounds = settings
         .bounds
@@ -147,7 +147,7 @@ async fn take_lock(
         return Err(Refusal::new(RefusalReason::LeaseForbidden, detail));
     }
     let wait = fence.wait.min(bounds.max_wait);
-    // Counted before the lease is begun: a reload that begins later waits for it.
+    // The request is counted before the lease begins, so that a reload that begins later waits for it.
     let request = Some(config.track_request(upstream));
     let wanted = LeaseSpec {
         request,
@@ -206,7 +206,7 @@ struct ForwardAuthOriginalRequest<'h> {
     headers: &'h HeaderMap,
 }
 
-/// The target of the request, with its query, where it stands behind our path.
+/// Returns the target of the original request, with its query, if it stands behind our path.
 fn original_target(uri: &Uri) -> Option<&str> {
     let target = uri.path_and_query()?.as_str();
     let behind = target.strip_prefix(PREFIX).and_then(|below| below.strip_prefix(PATH))?;
@@ -221,12 +221,12 @@ struct ForwardAuthLockTarget<'p> {
     upstream: UpstreamId,
 }
 
-/// Nothing is verified here of the client of the other proxy: its connection ends there, and `Authorization` is that of the
-/// proxy.
+/// Refuses a route that needs the identity of the client. The client's connection ends at the other proxy, and
+/// `Authorization` is that proxy's own, so nothing about the client can be verified here.
 ///
 /// # Errors
-/// The route asks who the client is, or its upstream gets the name of the client: the other proxy would send the field as the
-/// client wrote it.
+/// Returns an error if the route reads the identity of the client, or if its upstream gets the name of the client: the
+/// other proxy would send that field as the client wrote it.
 fn check_unidentified(route: &Route, upstream: &Upstream) -> Result<(), Refusal> {
     let takes_name = route.fence.as_ref().is_some_and(|fence| fence.client_name.is_some());
     let tells_name = upstream.identity_fields.client_name.is_some();
@@ -240,9 +240,9 @@ fn check_unidentified(route: &Route, upstream: &Upstream) -> Result<(), Refusal>
     Err(Refusal::new(reason, "its route asks who the client is, which is not verified behind another proxy"))
 }
 
-/// The fields in which other proxies name the method, the target and the host of the request: nginx by its
-/// configuration; Traefik and Caddy the second of each. Envoy sends method and host as they are, and the target
-/// behind our path; there a client may have written these fields, and they are ignored.
+/// The fields in which other proxies name the method, the target and the host of the request. nginx writes those that
+/// its configuration names; Traefik and Caddy write the second of each pair. Envoy sends method and host as its own,
+/// and the target behind our path; there a client may have written these fields, so they are ignored.
 const METHODS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-forwarded-method")];
 const TARGETS: [HeaderName; 2] =
@@ -266,7 +266,8 @@ impl<'h> ForwardAuthOriginalRequest<'h> {
             Some(target) => (head.method.clone(), target, own_host()),
             None => {
                 let target = named(&TARGETS)?.ok_or_else(|| malformed("no target"))?;
-                // The method of the subrequest is its own: it must not replace one that is missing.
+                // The method must be named by a field: that of the subrequest itself says nothing about the original
+                // request.
                 let method = named(&METHODS)?.ok_or_else(|| malformed("no method"))?;
                 let method = method.parse().map_err(|_| malformed("the method"))?;
                 (method, target, named(&HOSTS)?.or_else(own_host))
@@ -277,10 +278,11 @@ impl<'h> ForwardAuthOriginalRequest<'h> {
         Ok(Self { method, uri, host, headers })
     }
 
-    /// `None` for a route without a lock.
+    /// Finds the route of the original request, and its keys. `None` for a route without a lock.
     ///
     /// # Errors
-    /// The gateway would refuse the request as well, if it forwarded the request itself; or the key cannot be derived.
+    /// Returns an error if the gateway would refuse the request when it forwarded the request itself, or if the key
+    /// cannot be derived.
     async fn fence_target<'p>(
         &self,
         plan: &'p CommonServingPlan,
@@ -299,12 +301,12 @@ impl<'h> ForwardAuthOriginalRequest<'h> {
             body: None,
             condition_body: None,
         };
-        // A route that is chosen by the body is not known here: the other proxy does not send it.
+        // The other proxy does not send the body here, so a route that is chosen by the body cannot be found.
         let found =
             plan.routes.find(self.method.as_str(), &path, &values).map_err(|bad| unclear_route(&bad))?;
         let found = found.ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "no route matches"))?;
         let route = plan.routes.get(found.route.id);
-        // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
+        // This is checked for unfenced routes as well: the service may take the request for one of a fenced route.
         if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
             && config.is_service_protected(route.upstream).await
         {
@@ -327,7 +329,7 @@ impl<'h> ForwardAuthOriginalRequest<'h> {
         let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
         refuse_conflicting_parameters(fence, &self.method, &values, None)?;
         if keys.is_empty() {
-            // `empty: pass`: the request names no resource.
+            // With `empty: pass` the keys may be empty: the request names no resource, so it needs no lock.
             return Ok(None);
         }
         let mode = fence.mode.mode(self.method.as_str());

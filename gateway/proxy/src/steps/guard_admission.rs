@@ -48,11 +48,11 @@ use crate::{
     },
 };
 
-/// The settings and tools of the step.
+/// The settings and tools of the step `admit_or_replay`.
 pub struct GuardAdmissionContext<N> {
     pub guard: Arc<Guard>,
-    /// Probes of the upstream are not among its running tasks: a process that stops while one is open has no less
-    /// information than before.
+    /// The plan. Probes of the upstream are not among its running tasks: a process that stops during a probe knows no
+    /// less about the outcome than before.
     pub plan: Rc<WorkerPlanContext>,
     pub pool: Rc<ConnectionPool<N>>,
     /// The endpoints of the service.
@@ -66,7 +66,7 @@ impl<N> Clone for GuardAdmissionContext<N> {
     }
 }
 
-/// Bytes of an answer that are buffered in full before the key is free.
+/// The largest answer, in bytes, that is buffered in full before the key is free.
 const MAX_BUFFERED: usize = 1 << 20;
 
 pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<GuardDispatchPermit>>>(
@@ -130,7 +130,7 @@ fn into_dispatchable(
     DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
 }
 
-/// The decision about a claim that is not refused.
+/// The decision about a claim that the guard does not refuse.
 enum ExecuteOrReplay {
     Run(Box<AdmittedExecution>),
     Replay(StoredResponse),
@@ -148,8 +148,8 @@ impl<N: Network> GuardAdmissionContext<N> {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
         };
-        // An observing guard only reports a refusal. But without its store it cannot record anything, so it refuses
-        // as well.
+        // An observing guard only reports a refusal. But if its store fails, it cannot record the dispatch, so it
+        // refuses as well.
         if self.guard.config.enforce == Enforcement::Refuse
             || matches!(refused, DispatchRefusedError::Store(_))
         {
@@ -195,7 +195,8 @@ impl<N: Network> GuardAdmissionContext<N> {
         Ok(ExecuteOrReplay::Run(Box::new(running)))
     }
 
-    /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
+    /// A request that a service sent inside a dispatch does not wait for an operation in progress: that may be its
+    /// caller's.
     fn operation_wait_limit<'p>(
         &self,
         claimed: &ValidatedDispatchClaim,
@@ -205,7 +206,8 @@ impl<N: Network> GuardAdmissionContext<N> {
         wait_limit.limited_to(longest)
     }
 
-    /// Probes the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
+    /// Probes the upstream about an operation. Returns the reservation if the operation was not done and may run;
+    /// `None` if it was done.
     async fn probe_upstream(
         &self,
         reserved: ReservedOperation,
@@ -213,7 +215,8 @@ impl<N: Network> GuardAdmissionContext<N> {
     ) -> Result<Option<ReservedOperation>, DispatchRefusedError> {
         let unknown = DispatchRefusedError::OutcomeUnknown { reference: reserved.reference() };
         let Some(question) = &self.guard.config.journal.probe else { return Err(unknown) };
-        // Checked before the probe: an execution that ends in between could still have taken effect after the answer.
+        // This is checked before the probe: an execution that ends between probe and check could take effect after
+        // the probe's answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
         let place = self.guard.dispatch_target(&entry.keys, entry.token);
         match probe::probe_operation(&self.pool, &self.endpoints, question, entry, place.as_ref()).await {
@@ -235,16 +238,16 @@ impl<N: Network> GuardAdmissionContext<N> {
 }
 
 impl<N: Network> GuardAdmissionContext<N> {
-    /// Probes on its own the outcome of an operation whose answer was lost, so that its key is free again before
-    /// `max_execution` where the upstream reports that it is done.
+    /// Probes the outcome of an operation whose answer was lost, without a request that waits for it. If the upstream
+    /// reports that the operation is done, its key is free before `max_execution` has passed.
     async fn probe_until_resolved(self, id: OperationId, place: Option<DispatchTarget>) {
         let Some(question) = self.guard.config.journal.probe.clone() else { return };
         for pause in probe::probe_backoff(self.guard.config.max_execution) {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.reserve_unresolved(id).await {
                 Ok(ReserveUnresolvedOutcome::Taken(reservation, entry)) => (reservation, entry),
-                // A repeat may send the same probe at this moment, but its client may leave before the answer. And a
-                // store that is away may come back.
+                // A repeat of the request may be sending the same probe, but its client may leave before the answer;
+                // and a store that fails may recover. So the next probe follows in both cases.
                 Ok(ReserveUnresolvedOutcome::InProgress) | Err(_) => continue,
                 Ok(ReserveUnresolvedOutcome::Settled) => return,
             };
@@ -266,7 +269,7 @@ impl<N: Network> GuardAdmissionContext<N> {
     }
 }
 
-/// The address for which time has to pass. An endpoint that is an address itself has no other one.
+/// The endpoint that may be executing the request. The address is `None` if the endpoint is named by its address.
 fn probe_target(address: &ResolvedEndpoint) -> DispatchTarget {
     let socket = address.socket.to_string();
     DispatchTarget {
@@ -291,18 +294,18 @@ fn admission_request(
     })
 }
 
-/// A dispatch in flight, until its answer is here in full.
+/// A dispatch in flight, until its answer came in full.
 struct InFlightGuardRequest<N> {
     running: AdmittedExecution,
     admission: GuardAdmissionContext<N>,
     exchange: Rc<UpstreamExchange>,
-    /// Counts the request as in flight until its answer is here.
+    /// Keeps the count of the request as in flight until its answer came.
     _context: Rc<RequestContext>,
 }
 
 impl<N: Network> InFlightGuardRequest<N> {
-    /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
-    /// goes on.
+    /// Marks the keys as in doubt after no answer of the service: the execution may have ended at any time since the
+    /// last byte was sent, or may go on.
     fn mark_unanswered_in_doubt(self) {
         let last = self.exchange.attempt().as_ref().map(|sent| sent.gate.last_write_bound());
         let last = last.unwrap_or_else(|| self.admission.guard.now());
@@ -326,15 +329,15 @@ impl<N: Network> InFlightGuardRequest<N> {
 }
 
 impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
-    /// A request that was written in full is waited for, even after its lock was lost: newer tenures wait for it
-    /// (settle).
+    /// Never returns. The guard waits for the answer to a request that was written in full, even after its lock was
+    /// lost: newer tenures wait for the end of the execution (settle).
     async fn wait_should_give_up(&self) {
         std::future::pending().await
     }
 
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>) {
         if self.exchange.answer().is_inconclusive {
-            // A repeat gets an unknown outcome. The answer that the service would have given was not seen.
+            // The answer of the service was not seen, so a repeat of the request gets an unknown outcome.
             info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
             return self.mark_unanswered_in_doubt();
         }
@@ -342,12 +345,12 @@ impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
         let answer = StoredResponse { status: head.status.as_u16(), fields, body: body.cloned() };
         let keys = self.keys();
         if let Err(refused) = self.running.complete(answer).await {
-            // The client gets the answer all the same. A repeat gets an unknown outcome.
+            // The client gets the answer all the same. A repeat of the request gets an unknown outcome.
             error!(keys, why = %refused, "the result of an operation was not recorded");
         }
     }
 
-    /// The execution may still run.
+    /// Marks the keys as in doubt, because the execution may still run.
     fn on_response_broken(self) {
         let now = self.admission.guard.now();
         self.mark_in_doubt(now);

@@ -26,13 +26,13 @@ use crate::{
     via::ViaName,
 };
 
-/// One process on a request's way.
+/// The settings with which this process adds itself to a request's path.
 #[derive(Clone)]
 pub(crate) struct ProxyHopConfig {
     pub plan: Arc<CommonServingPlan>,
-    /// The name of this process in `Via`. No other process has it.
+    /// The name of this process in `Via`, which no other process has.
     pub via: Rc<ViaName>,
-    /// Where services may call back.
+    /// Verifies the tickets of services that call back. `None` where no route may be called back.
     pub tickets: Option<Arc<TicketIssuer>>,
 }
 
@@ -42,15 +42,15 @@ pub(crate) fn add_hop_headers(
 ) -> Result<IdentifiedRequest, ShortCircuit> {
     let SanitizedRequest { request, presented, forwarded } = request;
     let ValidatedRequest { mut http, context, arrival, entry, host, path } = request;
-    // The caller is read first, because the detection of loops needs it.
+    // The ticket of the caller is read first, because the detection of loops needs it.
     let callback =
         hop.tickets.as_deref().and_then(|tickets| callback_ticket::presented_ticket(tickets, &presented));
     let lease = callback_ticket::presented_lease(&presented);
     let received = http.version();
     let headers = http.headers_mut();
     let mut hops = hop.via.chain(headers);
-    // A request that one of our dispatches has called may have been here with its caller. It is no loop: it holds no
-    // further lock of the same key, and the depth of calls is limited.
+    // A request that a service sends inside one of our dispatches passes this process a second time. It is no loop:
+    // it takes no further lock of the same key, and the depth of calls is limited.
     let called = matches!(callback, Some(CallbackTicket::Valid(_)));
     let gateway = forwarded.is_some();
     if called || gateway {
@@ -59,22 +59,22 @@ pub(crate) fn add_hop_headers(
     let hops = hops.check_loop()?;
     let client = set_forwarded(headers, &arrival.peer, &hop.plan.listener.trusted, gateway);
     hop.via.stamp(headers, received);
-    // The answer is stamped later, with all other answers.
+    // The name is kept, because the answer gets it when all answers are stamped.
     let via = hop.via.clone();
     let source = Rc::new(RequestSource { arrival, client, via, hops, forwarded, callback, lease });
     context.source.get_or_init(|| source.clone());
     Ok(IdentifiedRequest { http, context, entry, host, path, presented, source })
 }
 
-/// A request whose client is named, and that is in no loop.
+/// A request whose client is named, and that was not found to be in a loop.
 pub struct IdentifiedRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
-    /// Held until the request is counted under its plan.
+    /// Counts the request as one that has looked up the pipeline, until the request is counted under its plan.
     pub entry: Option<PipelineEntryGuard>,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
-    /// As [`SanitizedRequest::presented`].
+    /// The removed fields that only a gateway may write, as in [`SanitizedRequest::presented`].
     pub presented: HeaderMap,
     pub source: Rc<RequestSource>,
 }
@@ -82,10 +82,10 @@ pub struct IdentifiedRequest {
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Names the client to the upstream, and returns it.
+/// Names the client to the upstream, and returns its address.
 ///
-/// `gateway`: the peer is one of ours, so its own report of the hop before it counts; beyond that the usual trust
-/// applies.
+/// If `gateway`, the peer is a gateway of this installation, so its report of the hop before it counts. The report
+/// of that hop counts only if that hop is a trusted proxy.
 fn set_forwarded(
     headers: &mut HeaderMap,
     peer: &ConnectionInfo,
@@ -130,8 +130,8 @@ fn remove_client_fields(headers: &mut HeaderMap) {
     remove_headers_where(headers, identifies_client);
 }
 
-/// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names; another spelling
-/// was passed on from its client, and CGI, WSGI and Rack take it for the field itself.
+/// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names. Another spelling
+/// comes from the proxy's client, and CGI, WSGI and Rack take it for the usual field.
 fn remove_lookalikes(headers: &mut HeaderMap) {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     remove_headers_where(headers, |name| identifies_client(name) && !name.bytes().all(is_usual));
@@ -171,7 +171,7 @@ mod tests {
         ConnectionInfo::new(format!("{address}:4711").parse().expect("an address"), local)
     }
 
-    /// Forwarding fields of an untrusted sender are removed, and the sender itself is the client.
+    /// The forwarding fields of an untrusted sender are removed, and the sender counts as the client.
     #[test]
     fn untrusted_sender_names_no_client() {
         let mut headers = fields(&[
@@ -195,7 +195,7 @@ mod tests {
         );
     }
 
-    /// A trusted sender names its client, and is itself appended to the addresses.
+    /// A trusted sender names its client, and its own address is appended to the list.
     #[test]
     fn trusted_sender_names_client() {
         let mut headers = fields(&[
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Bytes that are no text hide neither a hop nor a client.
+    /// Malformed bytes in the fields hide neither a hop nor a client.
     #[test]
     fn malformed_bytes_hide_no_hop() {
         let name = ViaName::new(Guid::new(&SystemRandomness));
@@ -249,7 +249,7 @@ mod tests {
         headers.insert(X_FORWARDED_FOR, odd());
         let ours = "192.0.2.1".parse::<IpAddr>().expect("an address");
         assert_eq!(set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
-        // The line is one field now; the gateway that it is forwarded to counts the same client.
+        // The gateway to which this request is forwarded gets one line, and finds the same client in it.
         assert_eq!(
             set_forwarded(&mut headers, &peer("198.51.100.1"), &TrustedProxies::default(), true),
             ours

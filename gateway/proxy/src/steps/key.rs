@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// A request whose keys are known.
+/// A request whose keys were derived.
 pub struct KeyedRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
@@ -42,12 +42,13 @@ pub struct KeyedRequest {
     /// `None` for a request that matches no route and that the plan lets pass.
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
-    /// What was verified of the client; `None` if nothing was.
+    /// The verified identity of the client; `None` if nothing was verified.
     pub identity: Option<Rc<VerifiedClientIdentity>>,
     pub trace: Rc<RequestTraceIds>,
-    /// A field of the request overrides its method or path.
+    /// True if a field of the request overrides its method or path.
     pub has_override: bool,
-    /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
+    /// Counts a request that may pass without a lock, because its route only observes, until its answer is
+    /// complete.
     pub unlocked: Option<Rc<RunningRequestGuard>>,
     pub fenced: Option<RequestLockSpec>,
 }
@@ -55,30 +56,31 @@ pub struct KeyedRequest {
 /// The lock of a request on a fenced route.
 pub struct RequestLockSpec {
     pub route: RouteId,
-    /// Sorted, each once, at least one.
+    /// The keys: sorted, without duplicates, at least one.
     pub keys: Rc<[ResourceKey]>,
-    /// The place of the lock of each key, in the order of the keys.
+    /// The place of the lock node of each key in ZooKeeper, in the order of the keys.
     pub sites: Rc<[LockLocation]>,
     pub mode: LockMode,
     /// The operation, where the route has `once`.
     pub operation: Option<Rc<FencingOperationHeader>>,
-    /// The client's name for that operation. `fencegate explain` shows it; it is never stored.
+    /// The client's name for the operation. `fencegate explain` shows it; it is never stored.
     pub operation_name: Option<ClientOperationName>,
     /// The digest of the identity in the client's certificate, where it is a part of the operation's fingerprint.
     pub certificate: Option<Arc<str>>,
-    /// For which client the route counts the request; `None` for its address.
+    /// The client in whose quota the route counts the request; `None` for the client's address.
     pub share_client: Option<Arc<str>>,
-    /// Kept for as long as any part of the request runs: another plan may wait for its end.
+    /// Counts the request as running. It is kept for as long as any part of the request runs, because another plan
+    /// may wait for the end of the request.
     pub running: Rc<RunningRequestGuard>,
 }
 
 impl KeyedRequest {
-    /// The route of the request fences, whether or not the request has keys.
+    /// True if the route of the request fences, whether or not the request has keys.
     pub fn route_fences(&self) -> bool {
         self.route.is_some_and(|route| self.plan.routes.get(route).fence.is_some())
     }
 
-    /// A copy of the request; `None` if its body is not here in full.
+    /// Copies the request; `None` if its body was not buffered in full.
     pub fn try_clone(&self) -> Option<Self> {
         let http = copy_buffered(&self.http)?;
         Some(Self {
@@ -96,7 +98,7 @@ impl KeyedRequest {
 }
 
 impl KeyedRequest {
-    /// The request as it may be sent. `exchange` becomes the record of that.
+    /// Makes the request that may be sent with this right. The sending is recorded in `exchange`.
     pub fn into_dispatchable<H>(
         self,
         right: DispatchRight<H>,
@@ -139,7 +141,7 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     let routed = &request.routed;
     let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe);
     let fenced = match request_lock(&request) {
-        // On a route that only observes, a request without a key goes out without a token.
+        // On a route that only observes, a request without a key is sent without a token.
         Err(refusal) if observes => {
             routed.context.keys.get_or_init(|| Err(refusal.reason));
             None
@@ -152,7 +154,8 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     let AuthenticatedRequest { routed, identity } = request;
     let RoutedRequest { http, context, plan, upstream, route, source, trace, has_override, running, .. } =
         routed;
-    // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
+    // The request may pass without a lock, so it stays counted: after a reload that ends `observe`, later requests
+    // wait for its end.
     let unlocked = running.filter(|_| observes);
     let running = unlocked.clone();
     let keyed = KeyedRequest {
@@ -169,17 +172,18 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
         fenced,
     };
     let served = next.handle(keyed).await;
-    // A tunnel keeps its own.
+    // The body of the answer keeps the count. A tunnel has no such body and keeps a count of its own.
     match running {
         Some(running) => served.map(|reply| reply.map(|body| body.keep_until_complete(running))),
         None => served,
     }
 }
 
-/// The values of a request for the templates of its fence, as far as it came; none on a route without a fence.
+/// Takes the values that the templates of a request's fence could use; none if the request has reached no fenced
+/// route.
 pub type SourceValueRecorder = Rc<RefCell<Vec<SourceValue>>>;
 
-/// Records the values of which the next step makes keys, whether or not it can.
+/// Records the values of which the next step makes keys, also if that step fails.
 pub(crate) async fn record_source_values<S: Handler<BufferedRequest<AuthenticatedRequest>>>(
     recorder: &SourceValueRecorder,
     request: BufferedRequest<AuthenticatedRequest>,
@@ -234,7 +238,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
     let Some(fence) = &route.fence else { return Ok(None) };
     let ExpandedFenceTemplates { keys, operation, share_client } = expand_keys(request, route, fence)?;
     if keys.is_empty() {
-        // `empty: pass`: the request names no resource, so it has no lock and no token.
+        // With `empty: pass` the keys may be empty: the request names no resource, so it has no lock and no token.
         return Ok(None);
     }
     let RequestOperation { header: operation, name: operation_name, certificate } = operation;
@@ -255,7 +259,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
     }))
 }
 
-/// What the templates of a fence give for a request.
+/// The results of a fence's templates for one request.
 struct ExpandedFenceTemplates {
     keys: Rc<[ResourceKey]>,
     operation: RequestOperation,
@@ -280,7 +284,7 @@ fn expand_keys(
     Ok(ExpandedFenceTemplates { keys: keys.into(), operation, share_client: share_client.map(Arc::from) })
 }
 
-/// The operation of a request, as far as its route has `once` and its client names one.
+/// The operation of a request; without a header if its route has no `once` or its client names no operation.
 #[derive(Default)]
 struct RequestOperation {
     header: Option<FencingOperationHeader>,
@@ -314,7 +318,8 @@ fn derive_operation(
     Ok(RequestOperation { header, name: named, certificate })
 }
 
-/// The digest of the identity in the client's certificate. A forwarded request carries it.
+/// The digest of the identity in the client's certificate. In a forwarded request the other gateway has written
+/// it.
 fn certificate_digest(source: &RequestSource) -> Option<Arc<str>> {
     match &source.forwarded {
         Some(forwarded) => forwarded.certificate.clone(),
@@ -323,7 +328,7 @@ fn certificate_digest(source: &RequestSource) -> Option<Arc<str>> {
 }
 
 fn parse_body(http: &Request<Body>, fence: &FenceRule) -> Result<BodyValues, Refusal> {
-    // The policy streams no body from which a key is taken.
+    // The body is in memory, because the policy allows no streaming where a key is taken from the body.
     let Some(bytes) = http.body().bytes() else {
         return Err(Refusal::new(RefusalReason::BodyTooLarge, "a body with a key in it is not here in full"));
     };

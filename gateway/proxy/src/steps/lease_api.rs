@@ -25,20 +25,21 @@ use tower::ServiceExt as _;
 use super::{forward_auth, hop::IdentifiedRequest, trace::TracedRequest};
 use crate::handler::Handler;
 
-/// The settings of the step, where the process grants leases.
+/// The settings and state of the step that answers the lease interface.
 #[derive(Clone)]
 pub struct LeaseApiRouter {
     interface: LeaseApiState,
     routes: Router,
-    /// How long the body of a request may take.
+    /// The longest time for the body of a request.
     patience: Duration,
 }
 
-/// The paths below [`PREFIX`] that are ours. `guard` is not: it belongs to a guard.
+/// The first path segments below [`PREFIX`] that this interface answers. `guard` is not among them: it belongs
+/// to a guard.
 const PATHS: [&str; 4] = ["leases", "keys", "elections", forward_auth::PATH];
 /// The most bytes of a body. It is far above the length of 16 long keys.
 const MAX_BODY: usize = 16 << 10;
-/// How many pieces of an answer may wait for the client.
+/// The most pieces of an answer that wait for the client.
 const PIPE_CAPACITY: usize = 4;
 
 impl LeaseApiRouter {
@@ -52,8 +53,8 @@ impl LeaseApiRouter {
         ours && self.interface.leases.settings().bounds.is_some()
     }
 
-    /// The credential of the caller. Another proxy may forward its client's `Authorization` beside its own
-    /// credential.
+    /// Reads the credential of the caller. It may stand in `Fencing-Authorization`, because another proxy may
+    /// forward its client's `Authorization` beside its own credential.
     fn lease_caller(&self, request: &IdentifiedRequest) -> LeaseCaller {
         let IdentifiedRequest { http, presented, source, .. } = request;
         let peer = &source.arrival.peer;
@@ -69,7 +70,7 @@ impl LeaseApiRouter {
     }
 }
 
-/// The first segment after our prefix.
+/// The first path segment below [`PREFIX`].
 fn first_segment(path: &str) -> Option<&str> {
     path.strip_prefix(PREFIX).and_then(|below| below.split('/').next())
 }
@@ -88,7 +89,8 @@ pub async fn answer_lease_api<S: Handler<TracedRequest>>(
 }
 
 async fn respond(step: &LeaseApiRouter, request: IdentifiedRequest) -> Result<Reply, Refusal> {
-    // Another proxy forwards requests of browsers. No web page can make a browser send this field.
+    // A request with this field comes from another proxy, which may forward requests of browsers. No web page
+    // can make a browser send this field, so the request is not a forged one.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
     if !of_a_proxy && is_cross_site(request.http.headers()) {
         return Err(Refusal::new(
@@ -98,7 +100,8 @@ async fn respond(step: &LeaseApiRouter, request: IdentifiedRequest) -> Result<Re
     }
     let caller = step.lease_caller(&request);
     let IdentifiedRequest { http, presented, entry, .. } = request;
-    // The request belongs to no plan: a reload must not wait for a client that watches a lease.
+    // The request has no route, so the entry is dropped: a reload must not wait for a client that watches a
+    // lease.
     drop(entry);
     let (mut head, body) = http.into_parts();
     if first_segment(head.uri.path()) == Some(forward_auth::PATH) {
@@ -123,14 +126,14 @@ async fn respond(step: &LeaseApiRouter, request: IdentifiedRequest) -> Result<Re
     to_reply(answer).await
 }
 
-/// A browser marks requests that a page of another site makes. It would show its certificate for these without a
-/// prompt.
+/// True for a request that a page of another site makes; browsers mark such requests. A browser would show its
+/// client certificate for them without a prompt.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none")
 }
 
 /// # Errors
-/// The answer is a refusal.
+/// Returns the refusal if the answer is one.
 async fn to_reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     let (mut head, body) = answer.into_parts();
     if let Some(refusal) = head.extensions.remove::<Refusal>() {
@@ -140,7 +143,7 @@ async fn to_reply(answer: Response<Said>) -> Result<Reply, Refusal> {
         });
     }
     if head.status.is_client_error() && content_type(&head.headers) != Some("application/problem+json") {
-        // The web library refused the path or the query.
+        // This answer comes from the web library, which refused the path or the query.
         return Err(Refusal::new(
             RefusalReason::Malformed,
             format!("a question about leases: {}", head.status),
@@ -154,7 +157,7 @@ async fn to_reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     Ok(with_no_store(Reply::from_parts(head, body)))
 }
 
-/// No cache may store the answer: it is true only now, and may contain a secret.
+/// Forbids caches to store the answer: it is true only now, and may contain a secret.
 fn with_no_store(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
@@ -164,7 +167,7 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next()
 }
 
-/// Passes events on as long as the client reads them.
+/// Streams the answer as long as the client reads it; the answer of a watch goes on without end.
 fn stream_body(mut body: Said) -> Body {
     let (pieces, read) = mpsc::channel(PIPE_CAPACITY);
     drop(spawn_local(async move {

@@ -1,4 +1,4 @@
-//! Refuses requests beyond the limit in flight of this worker, before any work is done for them.
+//! Refuses requests beyond the limit of requests in flight on this worker, before any work is done for them.
 
 use std::rc::Rc;
 
@@ -6,8 +6,8 @@ use fencegate_refusal::{Refusal, RefusalReason};
 
 use crate::{concurrency_limit::ConcurrencyLimit, frontend::RawRequest, handler::ShortCircuit};
 
-/// The exchange may outlive its client, and the answer may outlive the exchange. The request counts until both are
-/// over.
+/// Counts the request as in flight until exchange and answer are both over: the exchange may outlive its client,
+/// and the answer may outlive the exchange.
 pub(crate) fn limit_concurrency(
     limit: &ConcurrencyLimit,
     request: RawRequest,

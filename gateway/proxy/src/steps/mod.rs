@@ -1,8 +1,8 @@
 //! The steps of the request path, one file each; their order is in [`crate::pipeline`].
 //!
-//! Beside each step stands the stage that it makes: a type with the facts about a request after the step. Only its
-//! step makes a stage, so two steps in the wrong order do not compile. The parts of a step stand in its folder.
-//! Several steps share [`bufferable`], [`authorized`], [`client_liveness`], [`parameters`], [`answer`] and
+//! Beside each step stands the type of the request after the step, with the facts that the step has found. Only
+//! that step makes the type, so two steps in the wrong order do not compile. The parts of a step are in its
+//! folder. Several steps share [`bufferable`], [`authorized`], [`client_liveness`], [`parameters`], [`answer`] and
 //! [`upgrade`].
 
 pub mod answer;

@@ -24,7 +24,7 @@ pub(crate) struct RequestParameters<'a> {
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub host: &'a str,
-    /// What was verified of the client.
+    /// The verified identity of the client.
     pub identity: Option<&'a VerifiedClientIdentity>,
     /// The body, if it was read for keys.
     pub body: Option<&'a BodyValues>,
@@ -70,7 +70,7 @@ impl RequestValues for RequestParameters<'_> {
     }
 }
 
-/// What a request says of its body.
+/// Returns the fields in which a request describes its body.
 pub(crate) fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
     ContentDeclaration {
         kind: header_field(headers, "content-type"),
@@ -78,21 +78,21 @@ pub(crate) fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
     }
 }
 
-/// The lines of `Cookie`.
+/// Returns the lines of the field `Cookie`.
 pub(crate) fn cookie_lines(headers: &HeaderMap) -> Vec<&[u8]> {
     headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect()
 }
 
 /// Refuses a request from which the service may read another value than the one in its key.
 ///
-/// `content`: the body, where it is buffered in full.
+/// `content` is the body, if it was buffered in full.
 pub(crate) fn refuse_conflicting_parameters(
     fence: &FenceRule,
     method: &Method,
     values: &RequestParameters<'_>,
     content: Option<CompleteBody<'_>>,
 ) -> Result<(), Refusal> {
-    // A path alone has no other source beside it. Most requests are so, and nothing is allocated for them.
+    // Most requests have only a path, in which a value stands once. They pass without an allocation.
     let has_body = content.is_some_and(|content| !content.bytes.is_empty());
     if !has_body && values.query.unwrap_or_default().is_empty() && !values.headers.contains_key(COOKIE) {
         return Ok(());
@@ -103,12 +103,14 @@ pub(crate) fn refuse_conflicting_parameters(
     fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::from_key_error(&bad))
 }
 
-/// A field as a reader behind this gateway may see it. `name` is lower case, as all names in a `HeaderMap` are.
+/// Looks up a field as a server behind this gateway may read it. `name` is lower case, as all names in a `HeaderMap`
+/// are.
 pub(crate) fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderLookup<'a> {
     let mut field = HeaderLookup::Absent;
     for (other, value) in headers.iter().filter(|(other, _)| same_field(other.as_str(), name)) {
-        // `X_Account` is `X-Account` to CGI, WSGI and Rack; to lighttpd `X.Account` is, too. To nginx, Node and Go it
-        // is another field or none. So also a single field in another spelling is refused.
+        // CGI, WSGI and Rack take `X_Account` for `X-Account`, and lighttpd takes `X.Account` for it. nginx, Node and
+        // Go take each for another field or none. So a field in another spelling is refused, even if it is the only
+        // one.
         if other.as_str() != name {
             return HeaderLookup::Respelled;
         }
@@ -139,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// A field has a value only where it is there once and in its own spelling.
+    /// A field has a value only if it is there once and in the spelling of its name.
     #[test]
     fn field_must_be_single_and_exact() {
         for (lines, found) in [

@@ -9,12 +9,12 @@ use fencegate_zookeeper::peer_secret::PeerSecret;
 use super::strip_headers::SanitizedRequest;
 use crate::handler::ShortCircuit;
 
-/// Decides which requests of other gateways are believed.
+/// Decides which requests on the listener for gateways were sent by a gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerVerifier {
-    /// Our own secret, on the listener for gateways. On other listeners the field was removed unread.
+    /// The peer secret of this process. `None` where there is no listener for gateways.
     secret: Option<PeerSecret>,
-    /// The kind of name by which the plan knows clients.
+    /// The kind of name by which the plan identifies clients.
     client_name: Option<CertificateNameKind>,
 }
 
@@ -25,8 +25,9 @@ impl PeerVerifier {
 }
 
 /// # Errors
-/// The request was not sent by a gateway, or names its client by another kind of name than this gateway does: the rules here are
-/// about other clients. The other gateway then serves it itself.
+/// Returns an error if the request was not sent by a gateway, or if it names its client by another kind of name than
+/// this gateway uses: the rules of this gateway would then be about other clients. The other gateway serves such a
+/// request itself.
 pub(crate) fn verify_peer(
     peers: &PeerVerifier,
     mut request: SanitizedRequest,

@@ -1,13 +1,13 @@
-//! Answers the challenge with which another gateway checks, when it connects, that this one has the peer secret. The secret
-//! is not shown.
+//! Answers the challenge by which another gateway checks, when it connects, that this process has the peer secret. The
+//! secret itself is not sent.
 
 use fencegate_peers::header;
 use fencegate_zookeeper::peer_secret::PeerSecret;
 
 use crate::{frontend::RawRequest, handler::ShortCircuit};
 
-/// Proves to a gateway that connects that this process has the peer secret. Other listeners do not answer: they may
-/// belong to another installation, which would serve forwarded requests under other locks.
+/// Proves to a gateway that connects that this process has the peer secret. Only the listener for gateways answers:
+/// another listener may belong to another installation, which would serve forwarded requests under other locks.
 pub(crate) fn answer_challenge(
     secret: &Option<PeerSecret>,
     request: RawRequest,

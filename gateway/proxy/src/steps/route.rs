@@ -45,13 +45,13 @@ pub(crate) struct RoutedRequest {
     /// `None` for a request that matches no route and that the plan lets pass.
     pub route: Option<RouteId>,
     pub upstream: UpstreamId,
-    /// The count of the route, on fenced routes.
+    /// Counts the request as running, on fenced routes.
     pub running: Option<Rc<RunningRequestGuard>>,
     pub source: Rc<RequestSource>,
     pub trace: Rc<RequestTraceIds>,
-    /// A field of the request overrides its method or path.
+    /// True if a field of the request overrides its method or path.
     pub has_override: bool,
-    /// The route was chosen by the body, which is here in full.
+    /// True if the route was chosen by the body, which was buffered in full for that.
     pub is_buffered: bool,
 }
 
@@ -80,12 +80,12 @@ impl BufferableRequest for RoutedRequest {
     }
 }
 
-/// The routes of a plan, and the counts of their requests.
+/// The routes of a plan, and the state with which they are looked up.
 #[derive(Clone)]
 pub struct RoutingTable {
     context: Rc<WorkerPlanContext>,
     plan: PlanHandle,
-    /// For bodies by which a route is chosen.
+    /// Buffers the bodies by which a route is chosen.
     buffering: BodyBufferConfig,
 }
 
@@ -96,16 +96,16 @@ impl RoutingTable {
     }
 }
 
-/// Where a request goes.
+/// The route and the upstream of a request.
 struct RouteTarget {
     /// `None` for a request that matches no route and that the plan lets pass.
     route: Option<RouteId>,
     upstream: UpstreamId,
-    /// How some services read the request as one of a route with a fence or another `allow`.
+    /// Set if some services read the request as one of another route, which has a fence or another `allow`.
     second_reading: Option<SecondReading>,
 }
 
-/// The result of a lookup.
+/// The result of looking up a route.
 enum RouteLookup {
     Target(RouteTarget),
     /// The body decides between these routes.
@@ -123,8 +123,9 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     let (target, candidates_running) = match look_up(plan, &http, &path, &host, None)? {
         RouteLookup::Target(target) => (target, None),
         RouteLookup::BodyNeeded(candidates) => {
-            // Its route may be any of these, so it counts for each until that is known. A reload waits for it no longer
-            // than for a request whose body is buffered after its route is known.
+            // The request may belong to any of these routes, so it counts for each until the body has decided. Then
+            // `entry` can be dropped: a reload waits no longer than for a request whose body is buffered after its
+            // route is known.
             let fenced = candidates.iter().map(|id| plan.routes.get(*id)).filter(|one| one.fence.is_some());
             let running: Vec<_> = fenced.map(|one| config.track_request(one.upstream)).collect();
             drop(entry.take());
@@ -154,7 +155,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
     context.mark_route_fenced(fenced.is_some());
     let running = fenced.map(|_| Rc::new(config.track_request(upstream)));
-    // Not before this point: up to here a reload waits for this request.
+    // The entry is dropped only after the request is counted for its route: until here a reload waits for the entry.
     drop((entry, candidates_running));
     set_origin_form(&mut http, path.as_str());
     next.handle(RoutedRequest {
@@ -174,7 +175,8 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     .await
 }
 
-/// `body`: where it was read for the conditions of the routes that may take the request.
+/// Finds the route of a request. `body` is there if it was read for the conditions of the routes that may take the
+/// request.
 fn look_up(
     plan: &CommonServingPlan,
     http: &Request<Body>,
@@ -196,7 +198,8 @@ fn look_up(
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
-    // A body that was not read for the routes of another reading decides nothing there: each of them may take the request.
+    // If a second reading of the request leads to routes whose conditions need a body that was not read, each of these
+    // routes counts as one that may take the request.
     let second_reading = plan.find_second_reading(method, path, &values, found.as_ref(), upstream);
     let route = found.map(|found| found.route.id);
     Ok(RouteLookup::Target(RouteTarget { route, upstream, second_reading }))
@@ -214,8 +217,8 @@ fn request_head<'a>(http: &'a Request<Body>, host: &'a CanonicalHost) -> Request
     }
 }
 
-/// Buffers the body, and finds the one of `candidates` that takes the request. A body that cannot be read ends here: it goes on
-/// to no other route.
+/// Buffers the body, and finds the one of `candidates` that takes the request. A request whose body cannot be read is
+/// refused, and not sent to another route.
 async fn decide_by_body(
     buffering: &BodyBufferConfig,
     plan: &CommonServingPlan,
@@ -247,13 +250,14 @@ async fn decide_by_body(
     }
 }
 
-/// The refusal of a request of which it is not known which route takes it.
+/// Refuses a request if it cannot be decided which route takes it.
 pub(super) fn unclear_route(why: &dyn Error) -> Refusal {
     Refusal::new(RefusalReason::Malformed, format!("which route takes it: {why}"))
 }
 
-/// Why a request could be read in two ways. The service may read it as one that belongs to a route with a fence or
-/// an `allow`. So it is never sent to a service with such a route, whichever route matches it here.
+/// Returns the refusal of a request that can be read in two ways. The service may read it as one that belongs to a
+/// route with a fence or an `allow`. So it is never sent to a service with such a route, whichever route matches it
+/// here.
 pub(super) fn find_ambiguity(
     method: &Method,
     path: &CanonicalPath,
@@ -263,14 +267,14 @@ pub(super) fn find_ambiguity(
         return Some(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
     if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
-        // No route names it, but the service may take `post` for `POST`.
+        // No route can name this method, but the service may take `post` for `POST`.
         return Some(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
     let (reason, name) = overridden?;
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 
-/// The refusal of a request that a service may read as one of a protected route.
+/// Refuses a request that a service may read as one of a protected route.
 pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
     let (reason, detail) = match second {
         SecondReading::Suffix => (
@@ -293,18 +297,20 @@ pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
     }
 }
 
-/// A guard stands at the upstream.
+/// True if a guard stands in front of the service of this upstream.
 fn is_guarded(plan: &CommonServingPlan, upstream: UpstreamId) -> bool {
     let service = plan.upstream(upstream).service.id;
     plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == FencingLevel::Guard)
 }
 
-/// The interface of a guard is for gateways. Case counts for a guard, but perhaps not for a server in front of it.
+/// True for a path of the interface of guards, which is for gateways only. A guard compares case, but a server in front
+/// of it may not.
 fn is_guard_path(path: &CanonicalPath) -> bool {
     path.segments().next().is_some_and(|first| first.eq_ignore_ascii_case(".fencegate"))
 }
 
-/// Some services obey a field that overrides method or path. Then the route was found for another request.
+/// Finds a field that overrides method or path. If the service obeys such a field, it serves another request than the
+/// one whose route was found here.
 pub(crate) fn find_override(headers: &HeaderMap) -> Option<(RefusalReason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
@@ -315,7 +321,7 @@ pub(crate) fn find_override(headers: &HeaderMap) -> Option<(RefusalReason, &'sta
     })
 }
 
-/// The forwarded path is exactly the one from which the key was derived.
+/// Replaces the target by the path from which the key was derived, so that exactly that path is forwarded.
 pub(super) fn set_origin_form(http: &mut Request<Body>, path: &str) {
     let uri = http.uri();
     if uri.authority().is_none() && uri.path() == path {

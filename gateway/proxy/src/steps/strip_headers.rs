@@ -1,4 +1,4 @@
-//! Removes the fields of a request that must not pass a proxy, and writes its host in one spelling.
+//! Removes the fields of a request that a proxy must not pass on, and writes its host in one spelling.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 /// A request without hop-by-hop fields, and without fields that only the gateway may write.
 pub struct SanitizedRequest {
     pub request: ValidatedRequest,
-    /// The removed fields that only a gateway may write. They are claims until they are verified.
+    /// The removed fields that only a gateway may write. They are unverified claims of the sender.
     pub presented: HeaderMap,
     /// The report of the gateway that has forwarded the request, once that gateway is verified.
     pub forwarded: Option<PeerForwardHeader>,
@@ -36,11 +36,13 @@ pub(crate) fn strip_headers(
         request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();
-    // Done before our own fields are added: a client may name one of ours in `Connection` to have it removed.
+    // This runs before our own fields are added: a client could name one of ours in `Connection` to have it
+    // removed.
     let presented = strip_hop_by_hop(headers, &plan.fields);
     headers.remove(header::TRAILER);
     headers.remove(header::EXPECT);
-    // The host has one spelling. Absolute targets are forwarded in origin form, so their host is written here.
+    // The upstream gets the host in its canonical spelling. An absolute target is forwarded without its host,
+    // so the host is written into the field.
     let host = request.host.as_str();
     if headers.get(header::HOST).is_none_or(|value| value != host) {
         let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
@@ -49,8 +51,8 @@ pub(crate) fn strip_headers(
     Ok(SanitizedRequest { request, presented, forwarded: None })
 }
 
-/// The client accepts trailers. `TE` belongs to one hop, so it is written anew for an upstream that can send
-/// trailers.
+/// True if the client accepts trailers. `TE` belongs to one hop and was removed, so a later step writes it
+/// anew for an upstream that can send trailers.
 fn takes_trailers(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::TE).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))

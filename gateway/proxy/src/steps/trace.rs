@@ -1,5 +1,5 @@
-//! Connects all reports about a request, here and at every service on its path: a trace that is passed on or begun,
-//! and an id that the client can quote.
+//! Names a request for the reports of this process and of every service on its path: by a trace that is passed on
+//! or begun, and by an id that the client can quote.
 
 use std::rc::Rc;
 
@@ -21,7 +21,8 @@ pub(crate) fn start_trace(
     let (parent, name) = trace.traceparent_and_request_id();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_safe_request_id(value.as_bytes())) {
-        // Copied, because the id is kept for longer than the buffer that it stands in.
+        // The id is copied, because it lives longer than the buffer of the head, which a slice of it would keep in
+        // memory.
         Some(named) => HeaderValue::from_bytes(named.as_bytes()).unwrap_or(name),
         None => name,
     };
@@ -31,13 +32,13 @@ pub(crate) fn start_trace(
     Ok(TracedRequest { request, trace })
 }
 
-/// A request that has a name in all reports about it.
+/// A request that has a trace and an id.
 pub struct TracedRequest {
     pub request: IdentifiedRequest,
     pub trace: Rc<RequestTraceIds>,
 }
 
-/// Short, and safe in a log and in a shell.
+/// True if the id is short, and safe in a log and in a shell.
 fn is_safe_request_id(text: &[u8]) -> bool {
     (1..=128).contains(&text.len())
         && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+/=".contains(byte))
@@ -47,7 +48,7 @@ fn is_safe_request_id(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A request name that could forge a line of the log is rejected.
+    /// A request id that could forge a line of the log is rejected.
     #[test]
     fn log_forging_request_name_is_rejected() {
         assert!(is_safe_request_id(b"req-42/a.b:c") && is_safe_request_id(&[b'a'; 128]));

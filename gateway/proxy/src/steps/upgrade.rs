@@ -1,4 +1,5 @@
-//! Which requests may switch to which protocol. A protocol that a client requests passes only if its route lists it.
+//! Decides which requests may switch to another protocol. A protocol that a client requests passes only if its route
+//! lists it.
 
 use fencegate_policies::plan::Route;
 use hyper::{
@@ -10,8 +11,8 @@ use hyper::{
 
 use fencegate_http::body::Body;
 
-/// The protocols that a client requests, the preferred one first. Removed from the request with all other hop-by-hop
-/// fields.
+/// The protocols that a client requests, the preferred one first. The field is removed from the request with all
+/// other hop-by-hop fields, and kept here.
 #[derive(Debug, Clone)]
 pub struct ClientUpgradeProtocols(HeaderValue);
 
@@ -22,7 +23,8 @@ pub struct UpstreamUpgradeRequest {
 }
 
 impl ClientUpgradeProtocols {
-    /// There is one `Upgrade` field, in HTTP/1.1, and `Connection` names it (RFC 9110, 7.8).
+    /// Reads the protocols of a request in HTTP/1.1 with one `Upgrade` field that `Connection` names (RFC 9110,
+    /// 7.8); `None` for any other request.
     pub fn from_request(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
         let protocol = protocols.next()?;
@@ -40,14 +42,14 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 /// Requests the protocol from the upstream, if the route allows it and nothing prevents it.
 pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Option<UpstreamUpgradeRequest> {
     let ClientUpgradeProtocols(protocol) = http.extensions_mut().remove()?;
-    // The HTTP library can release the stream of this client.
+    // Without this extension the HTTP library cannot hand over the stream of the client, so there is no switch.
     http.extensions_mut().remove::<OnUpgrade>()?;
     let allowed = &route?.upgrade;
     let may_pass = |named: &&str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(named));
-    // Of several protocols only the first permitted one is requested, so that the result is known in advance.
+    // Only the first permitted protocol is requested, so that the upstream cannot choose another one.
     let chosen = protocol.to_str().ok()?.split(',').map(str::trim).find(may_pass)?;
     let protocol = HeaderValue::from_str(chosen).ok()?;
-    // A body would stand between the request and the bytes of the new protocol.
+    // A request with a body cannot switch: the body would stand between the head and the bytes of the new protocol.
     if !http.body().is_end_stream() {
         return None;
     }
@@ -61,7 +63,7 @@ fn set_upgrade_headers(headers: &mut HeaderMap, protocol: &HeaderValue) {
 }
 
 impl UpstreamUpgradeRequest {
-    /// The upstream has switched to the requested protocol.
+    /// True if the upstream has switched to the requested protocol.
     pub(crate) fn is_accepted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);
         chosen.is_some_and(|chosen| chosen.as_bytes().eq_ignore_ascii_case(self.protocol.as_bytes()))
@@ -77,7 +79,7 @@ impl UpstreamUpgradeRequest {
 mod tests {
     use super::*;
 
-    /// An upgrade is offered only by HTTP/1.1, to one protocol, and where `Connection` names the field.
+    /// An upgrade is read only from a request of HTTP/1.1 with one `Upgrade` field that `Connection` names.
     #[test]
     fn single_named_protocol_is_offered() {
         let offers = |fields: &[(&str, &str)], version| {

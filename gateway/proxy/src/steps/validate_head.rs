@@ -1,5 +1,5 @@
-//! Accepts only a head that two servers cannot read differently; every other request ends here. The path is judged in
-//! [`super::route`].
+//! Accepts only a head that no two servers can read differently, and refuses every other request. The path is checked
+//! later, in [`super::route`].
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -19,12 +19,12 @@ use crate::{
     request_context::{RequestArrival, RequestContext},
 };
 
-/// A request that no two servers read differently, except perhaps its path on unfenced upstreams.
+/// A request whose head no two servers read differently, except perhaps its path, which [`super::route`] checks.
 pub struct ValidatedRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub arrival: RequestArrival,
-    /// Held until the request is counted under its plan.
+    /// Counts the request as one that has looked up the pipeline, until the request is counted under its plan.
     pub entry: Option<PipelineEntryGuard>,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
@@ -37,8 +37,8 @@ pub(crate) struct HeadValidator {
     hosts: Rc<HostCache>,
 }
 
-/// A host as the last request spelled it, and its canonical form. Most requests of a worker spell theirs alike, and
-/// parsing takes longer than comparing.
+/// The host as the last request spelled it, and its canonical form. Most requests of a worker have the same spelling,
+/// and a comparison is faster than parsing.
 #[derive(Default)]
 struct HostCache(RefCell<Option<(Box<str>, CanonicalHost)>>);
 
@@ -67,7 +67,8 @@ pub(crate) fn validate_head(
     let RawRequest { mut http, context, arrival, entry } = request;
     let plan = &validator.plan;
     if http.version() == Version::HTTP_2 {
-        // Done before fields are counted: a client that splits its cookie still has one cookie.
+        // Cookies are joined before fields are counted: a client that splits its cookie into pieces still has one
+        // field.
         join_cookies(http.headers_mut())?;
     }
     if http.headers().len() > plan.listener.limits.max_fields {
@@ -96,7 +97,7 @@ fn malformed_refusal(detail: &'static str) -> Refusal {
     Refusal::new(RefusalReason::Malformed, detail)
 }
 
-/// CONNECT requests a tunnel, and a TRACE would send our own fields back to the client.
+/// Refuses CONNECT, which requests a tunnel, and TRACE, which would send our own fields back to the client.
 fn check_method(method: &Method) -> Result<(), Refusal> {
     if matches!(*method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::new(RefusalReason::Method, "CONNECT and TRACE are not served"));
@@ -104,7 +105,7 @@ fn check_method(method: &Method) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `OPTIONS *` addresses the server itself (RFC 9110, 9.3.7), so it is not forwarded.
+/// Answers `OPTIONS *`, which addresses the server itself (RFC 9110, 9.3.7), so it is not forwarded.
 fn answer_asterisk(method: &Method) -> Result<Reply, Refusal> {
     if *method != Method::OPTIONS {
         return Err(malformed_refusal("`*` is a target for OPTIONS only"));
@@ -115,7 +116,8 @@ fn answer_asterisk(method: &Method) -> Result<Reply, Refusal> {
     Ok(reply)
 }
 
-/// The HTTP library decodes the last coding if it is `chunked` and passes the others on; another server may not.
+/// Refuses every transfer coding but a single `chunked`. The HTTP library decodes a final `chunked` and passes other
+/// codings on; another server may read them differently.
 fn check_framing(http: &Request<Body>) -> Result<(), Refusal> {
     let mut codings = http.headers().get_all(TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else { return Ok(()) };
@@ -136,7 +138,8 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(RefusalReason::Expectation, "Expect other than `100-continue`"))
 }
 
-/// The library refuses only what is far larger: in HTTP/1.1, a head that does not fit into its buffer.
+/// Refuses a head that is too large. The library itself refuses only one that is far larger: in HTTP/1.1, one that
+/// does not fit into its buffer.
 fn check_header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
     let of_a_field = if http.version() == Version::HTTP_2 { HPACK_ENTRY } else { ": \r\n".len() };
     let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + of_a_field);
@@ -151,10 +154,11 @@ fn check_header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The size of each HTTP/2 field, beside its bytes, in the count of a head (RFC 9113, 6.5.2).
+/// The bytes that each HTTP/2 field counts beside its name and value (RFC 9113, 6.5.2).
 const HPACK_ENTRY: usize = 32;
 
-/// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
+/// Joins the pieces of a cookie. HTTP/2 clients may send each piece as a field (RFC 9113, 8.2.3); HTTP/1.1 has one
+/// field.
 fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if pieces.len() > 1 {
@@ -165,8 +169,8 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict. In
-/// HTTP/1.1 the field has to be there, whatever the target (RFC 9112, 3.2).
+/// Reads the host, which must be unique: from the `Host` field, or from an absolute target that a `Host` field does
+/// not contradict. In HTTP/1.1 the field has to be there, whatever the target is (RFC 9112, 3.2).
 fn parse_host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, Refusal> {
     let target = http.uri();
     let version = http.version();
@@ -195,7 +199,7 @@ fn parse_host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, 
     }
 }
 
-/// The host and port of a host field; without a port it is the default of the scheme (RFC 9110, 4.2.3).
+/// Splits a host into name and port. Without a port it has the default of the scheme (RFC 9110, 4.2.3).
 fn host_and_port<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
     let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
     (host.name(), host.port().unwrap_or(usual))
@@ -205,7 +209,7 @@ fn host_and_port<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
 mod tests {
     use super::*;
 
-    /// A host is read by its own spelling, whatever host was read before it.
+    /// The cache of the last host never changes the result of parsing another one.
     #[test]
     fn cached_host_keeps_its_spelling() {
         let hosts = HostCache::default();

@@ -1,5 +1,5 @@
-//! Reports each request when its answer is over, however the answer ends. The plan names the receivers of the
-//! reports. No request waits for a receiver.
+//! Reports each request when its answer is over, whether the answer was complete or not. The plan names the
+//! receivers of the reports. No request waits for a receiver.
 
 #[cfg(feature = "otlp")]
 mod otlp;

@@ -1,6 +1,6 @@
 //! Sends spans to a collector (OTLP, `http/protobuf`) in batches, from a thread of its own. Requests never wait for
-//! it: spans that do not fit into the queue, or that the collector refuses, are counted and lost. Nothing is sent
-//! twice.
+//! the exporter: spans that do not fit into the queue, or that the collector refuses, are counted and lost. Nothing
+//! is sent twice.
 
 use std::{
     io,
@@ -33,45 +33,45 @@ use super::{
     spans::{spans_for, string_attribute},
 };
 
-/// Takes spans from any thread. Cheap to clone.
+/// Takes spans from any thread, and is cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct SpanExporter {
     queue: mpsc::Sender<SpanExportItem>,
     lost: IntCounter,
-    /// Disconnected when the thread has ended.
+    /// Disconnected when the exporter thread has ended.
     ended: Arc<Mutex<wait::Receiver<()>>>,
 }
 
-/// The same exporter, with the settings of one plan.
+/// The exporter of the process, with the settings of one plan.
 #[derive(Debug)]
 pub(super) struct PlanSpanExporter {
     exporter: SpanExporter,
     to: Arc<TraceExportSettings>,
 }
 
-/// All of one request.
+/// All spans of one request.
 #[derive(Debug)]
 struct SpanExportItem {
     to: Arc<TraceExportSettings>,
     spans: Vec<Span>,
 }
 
-/// Requests that wait for the collector.
+/// The most requests whose spans wait in the queue.
 const WAITING: usize = 4096;
-/// How many requests are sent at once.
+/// The most requests whose spans are sent in one batch.
 const BATCH: usize = 256;
-/// How long a batch waits for more of them.
+/// How long a batch waits for more spans.
 const GATHERING: Duration = Duration::from_millis(500);
-/// For connecting, sending and the answer.
+/// The time limit for one batch: connecting, sending and the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the last batches may take when the process ends.
+/// How long the process waits at its end for the last batches.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The most bytes of an answer; a collector answers with a few words.
+/// The most bytes of an answer of the collector, which usually has a few words.
 const LONGEST_ANSWER: usize = 64 << 10;
 
 impl SpanExporter {
     /// # Errors
-    /// The machine has no thread for it.
+    /// Returns an error if the machine cannot start a thread.
     pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
         let (queue, receiver) = mpsc::channel(WAITING);
         let (alive, ended) = wait::channel();
@@ -92,8 +92,7 @@ impl SpanExporter {
         let Self { queue, ended, .. } = self;
         drop(queue);
         let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-        // An error means in any case that nothing is left to wait for: the thread has ended, or its collector is too
-        // slow.
+        // The result does not matter: either the thread has ended, or its collector is too slow to wait for.
         ended.recv_timeout(FAREWELL).ok();
     }
 }
@@ -110,14 +109,14 @@ impl PlanSpanExporter {
     }
 }
 
-/// Sends all reports. Ends after the last sender has gone.
+/// Sends all spans. Returns after the last sender was dropped and the queue is empty.
 async fn send_all(mut receiver: mpsc::Receiver<SpanExportItem>, lost: &IntCounter) {
     let mut line = CollectorConnection::default();
     let mut batch = Vec::new();
     while receiver.recv_many(&mut batch, BATCH).await > 0 {
         let more = async { while batch.len() < BATCH && receiver.recv_many(&mut batch, 1).await > 0 {} };
         timeout(GATHERING, more).await.ok();
-        // Only after a reload some reports go to another collector.
+        // A batch has one collector, except after a reload that names another one.
         for same in batch.chunk_by(|one, next| one.to == next.to) {
             lost.inc_by(line.send(same).await);
         }
@@ -132,7 +131,7 @@ struct CollectorConnection {
     fails: bool,
 }
 
-/// Why a batch was not accepted.
+/// The reason for which a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
 enum OtlpExportError {
     #[error("connect")]
@@ -146,7 +145,7 @@ enum OtlpExportError {
 }
 
 impl CollectorConnection {
-    /// How many spans were lost.
+    /// Sends a batch, and returns how many spans were lost.
     async fn send(&mut self, batch: &[SpanExportItem]) -> u64 {
         let Some(to) = batch.first().map(|report| report.to.clone()) else { return 0 };
         let count = batch.iter().map(|report| report.spans.len() as u64).sum();
@@ -156,7 +155,7 @@ impl CollectorConnection {
             Ok(Err(error)) => (count, Some(error.to_string())),
             Err(_elapsed) => (count, Some(format!("no answer within {PATIENCE:?}"))),
         };
-        // Logged when it changes: a collector that is away fails for every batch.
+        // Only a change is logged: a collector that is away fails for every batch.
         match (&error, self.fails) {
             (Some(error), false) => warn!(collector = to.collector, why = error, "spans.not_taken"),
             (None, true) => info!(collector = to.collector, "spans.taken_again"),
@@ -166,10 +165,11 @@ impl CollectorConnection {
         lost
     }
 
-    /// How many spans the collector rejected.
+    /// Sends a batch over one connection, and returns how many spans the collector rejected.
     ///
     /// # Cancellation
-    /// The connection is closed: a late answer would be taken for the answer to the next batch.
+    /// If the future is dropped, the connection is closed: a late answer would be taken for the answer to the next
+    /// batch.
     async fn exchange(&mut self, to: &TraceExportSettings, batch: Bytes) -> Result<u64, OtlpExportError> {
         let mut line = match self.connection.take().filter(|(name, _)| *name == to.collector) {
             Some((_, line)) => line,

@@ -1,4 +1,4 @@
-//! The record of one request and its answer, after both are over.
+//! The record of one request and its answer, made when both are over.
 
 use std::{
     rc::Rc,
@@ -13,7 +13,7 @@ use hyper::{Method, StatusCode};
 
 use crate::request_context::RequestContext;
 
-/// One request and its answer.
+/// The facts about one request and its answer, for the report.
 pub(super) struct RequestRecord {
     pub(super) method: Method,
     pub(super) path: String,
@@ -22,13 +22,13 @@ pub(super) struct RequestRecord {
     pub(super) at: SystemTime,
     pub(super) peer: Rc<ConnectionInfo>,
     pub(super) context: Rc<RequestContext>,
-    /// How its keys may be shown.
+    /// The form in which the keys of the request may be shown.
     pub(super) shown: KeyVisibility,
-    /// `None`: the client disconnected before there was an answer.
+    /// `None` if the client disconnected before there was an answer.
     pub(super) response: Option<ResponseSummary>,
-    /// Bytes of the answer's body.
+    /// The bytes of the answer's body that were sent.
     pub(super) sent: u64,
-    /// The whole answer was passed on.
+    /// True if the whole answer was passed on.
     pub(super) complete: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct ResponseSummary {
     pub(super) after: Duration,
 }
 
-/// The longest text of a client that is logged, in bytes.
+/// The most bytes of a text from a client that are logged.
 const LONGEST: usize = 512;
 
 impl RequestRecord {
@@ -54,7 +54,7 @@ impl RequestRecord {
         }
     }
 
-    /// The outcome, on a fenced route.
+    /// The outcome; `None` on an unfenced route.
     pub(super) fn outcome(&self) -> Option<DispatchOutcome> {
         self.response.as_ref().filter(|_| self.context.is_fenced()).map(|answered| answered.outcome)
     }
@@ -70,7 +70,7 @@ impl RequestRecord {
     }
 }
 
-/// Cuts between two characters.
+/// Cuts the text to [`LONGEST`] bytes, between two characters.
 pub(super) fn truncate(text: &str) -> String {
     let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..end].to_owned()

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::request_context::RequestContext;
 
-/// The facts about one request so far. Dropping it sends the report.
+/// The facts about one request so far. Its drop sends the report.
 pub struct RequestTelemetry {
     sinks: Rc<PlanTelemetrySinks>,
     record: RequestRecord,

@@ -9,7 +9,7 @@ use fencegate_policies::plan::{AccessLogTarget, KeyVisibility, LogSettings};
 use super::otlp;
 use super::{record::RequestRecord, stdout::AccessLog};
 
-/// All receivers of this process. Can be used from any thread, and is cheap to clone.
+/// All receivers of this process. It can be used from any thread, and is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct TelemetrySinks {
     log: AccessLog,
@@ -20,7 +20,7 @@ pub struct TelemetrySinks {
 /// The receivers that a plan configures.
 #[derive(Debug)]
 pub struct PlanTelemetrySinks {
-    /// How keys are shown to them.
+    /// The form in which the receivers get keys.
     pub(super) keys: KeyVisibility,
     log: Option<AccessLog>,
     #[cfg(feature = "otlp")]
@@ -29,7 +29,7 @@ pub struct PlanTelemetrySinks {
 
 impl TelemetrySinks {
     /// # Errors
-    /// The machine has no thread for them.
+    /// Returns an error if the machine cannot start a thread for the receivers.
     pub fn start(metrics: &AllMetricFamilies) -> io::Result<Self> {
         Ok(Self {
             log: AccessLog::start(metrics),
@@ -38,7 +38,7 @@ impl TelemetrySinks {
         })
     }
 
-    /// `None` if the plan has no receiver.
+    /// Returns the receivers that the plan configures; `None` if it configures none.
     pub fn plan_sinks(&self, log: &LogSettings) -> Option<Rc<PlanTelemetrySinks>> {
         let audience = PlanTelemetrySinks {
             keys: log.keys,
@@ -49,7 +49,7 @@ impl TelemetrySinks {
         audience.has_any_sink().then(|| Rc::new(audience))
     }
 
-    /// Waits shortly until all reports have left. Call this when nothing reports any more.
+    /// Waits a short time until all reports have been sent. It must be called when nothing reports any more.
     pub fn flush_telemetry(self) {
         #[cfg(feature = "otlp")]
         self.spans.flush_spans();

@@ -1,5 +1,6 @@
 //! Describes a request as spans of OpenTelemetry: the request itself, the wait for its lock, and the exchange with
-//! the upstream. Names and attributes follow the semantic conventions for HTTP; our own begin with `fencegate.`.
+//! the upstream. Names and attributes follow the semantic conventions for HTTP; the attributes of this project
+//! begin with `fencegate.`.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -52,21 +53,21 @@ fn request_span(exchange: &RequestRecord, trace: &TraceContext) -> Span {
     }
 }
 
-/// `None` if the lock was held here already.
+/// The span of the wait for the lock; `None` if the lock was held here already.
 fn lock_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
     let lock = exchange.context.lock.get();
     let began = lock.wait_began?.into_std();
-    // Without a grant the wait ended with the answer that refuses, or when the client disconnected.
+    // Without a grant the wait ended with the refusal, or when the client disconnected.
     let waited = lock.waited.unwrap_or_else(|| time_to_response(exchange, began));
     let attributes = [string_attribute("fencegate.key", exchange.keys().as_deref())];
     Some(span(exchange, trace, "lock".to_owned(), attributes, began, waited))
 }
 
-/// The last sending. `None` where nothing was sent.
+/// The span of the last sending; `None` if nothing was sent.
 fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
     let (began, upstream, head) = exchange.context.last_sending()?;
     let began = began.into_std();
-    // The status of our own refusal is not a status of the upstream.
+    // If the gateway refused the request itself, the status is not one of the upstream.
     let given = exchange.response.as_ref().filter(|answered| answered.reason.is_none());
     let status = given.map(|answered| answered.status);
     let failed = match (&exchange.response, status) {
@@ -86,7 +87,7 @@ fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span>
     ];
     let took = head.unwrap_or_else(|| time_to_response(exchange, began));
     Some(Span {
-        // The upstream got this span as its parent.
+        // The upstream was sent this id as the parent of its own spans.
         span_id: span_id_bytes(trace.below),
         kind: SpanKind::Client.into(),
         status: failed.map(|_| error_status()),
@@ -94,7 +95,7 @@ fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span>
     })
 }
 
-/// A span below the request, with an id of its own.
+/// Makes a span below that of the request, with an id of its own.
 fn span(
     exchange: &RequestRecord,
     trace: &TraceContext,
@@ -118,15 +119,15 @@ fn span(
     }
 }
 
-/// The time from then to the answer; to now if there was none.
+/// The time from `from` to the answer, or to now if there was none.
 fn time_to_response(exchange: &RequestRecord, from: Instant) -> Duration {
     let end =
         exchange.response.as_ref().map_or_else(Instant::now, |answered| exchange.began + answered.after);
     end.saturating_duration_since(from)
 }
 
-/// The method as an attribute, and as the beginning of a span's name. Methods that clients invent must not make
-/// names.
+/// The method as an attribute, and as the beginning of a span's name. An unknown method gets a fixed name, so that
+/// clients cannot make up new names of spans.
 fn method_attribute(method: &Method) -> (&'static str, &'static str) {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     KNOWN

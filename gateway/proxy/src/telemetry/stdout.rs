@@ -1,5 +1,5 @@
 //! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for
-//! it: lines for which the buffer has no capacity are counted and lost.
+//! that thread: lines that do not fit into its buffer are counted and lost.
 
 use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use super::record::RequestRecord;
 
-/// Takes lines from any thread. Cheap to clone.
+/// Takes lines from any thread, and is cheap to clone.
 #[derive(Clone)]
 pub(super) struct AccessLog {
     lines: NonBlocking,
-    /// Writes what is queued when the last clone is dropped.
+    /// When the last clone is dropped, the queued lines are written.
     _writes: Arc<FlushGuard>,
 }
 
@@ -29,7 +29,7 @@ impl AccessLog {
     pub(super) fn write_access_log(&self, exchange: &RequestRecord) {
         let mut line = serde_json::to_vec(&AccessLogLine::new(exchange)).expect("plain fields serialise");
         line.push(b'\n');
-        // Never fails: a line that does not fit is counted.
+        // The write never fails: a line that does not fit into the buffer is counted as lost.
         self.lines.clone().write_all(&line).ok();
     }
 }
@@ -40,7 +40,7 @@ impl fmt::Debug for AccessLog {
     }
 }
 
-/// An absent field is unknown, or has no meaning for this request.
+/// One line of the access log. An absent field is unknown, or has no meaning for this request.
 #[derive(Serialize)]
 struct AccessLogLine<'a> {
     ts: String,
@@ -65,7 +65,7 @@ struct AccessLogLine<'a> {
     key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
-    /// The token of the dispatch in which the request was called.
+    /// The token of the dispatch in which a service sent this request.
     #[serde(skip_serializing_if = "Option::is_none")]
     called_from: Option<String>,
     /// The gateway that has answered in place of this one.
@@ -78,7 +78,7 @@ struct AccessLogLine<'a> {
     wait_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream_ms: Option<f64>,
-    /// 499: the client disconnected before there was an answer.
+    /// 499 if the client disconnected before there was an answer.
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,

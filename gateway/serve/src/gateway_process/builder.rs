@@ -1,5 +1,5 @@
-//! A gateway whose parts are assembled and do not run yet. They run on threads of their own; in a simulation, all on
-//! one thread and in its time.
+//! Assembles the parts of a gateway without running them. A process runs them on threads of their own; a simulation
+//! runs all of them on one thread and with its own clock.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -25,21 +25,21 @@ use crate::{
     worker_context::{self, WorkerContext, WorkerPoolConfig},
 };
 
-/// The parts to be run: a session for each session worker, the worker that takes the locks of leases, and the
-/// workers, which share the rest.
+/// The parts of a gateway: the workers of its sessions, the worker that takes the locks of leases, and the state
+/// that the workers for requests share.
 pub struct GatewayParts<N> {
     pub session_workers: Vec<(SessionWorker, SessionSettings)>,
-    /// Where the policy has leases.
+    /// `None` if the policy has no leases.
     pub lease_worker: Option<LeaseWorker<N>>,
     pub shared: WorkerContext<GatewayRole>,
     pub member: LocalMember,
 }
 
 impl<N: Network> GatewayParts<N> {
-    /// `page`: the URL of the admin page.
+    /// `page` is the URL of the admin page.
     ///
     /// # Errors
-    /// A file cannot be used, or the machine has no thread for the checks of the endpoints.
+    /// Returns an error if a file cannot be used, or if the machine has no thread for the checks of the endpoints.
     pub fn assemble(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
@@ -100,7 +100,7 @@ impl<N: Network> GatewayParts<N> {
         Ok(Self { session_workers, lease_worker, shared, member })
     }
 
-    /// The reloader that puts another plan of `file` in force. `updates`: one channel for each worker.
+    /// Makes the reloader that puts another plan of `file` in force. `updates` has one channel for each worker.
     pub fn reloader(
         &self,
         file: PathBuf,
@@ -128,10 +128,10 @@ impl<N: Network> GatewayParts<N> {
 /// The leases, and the worker that takes their locks.
 type LeaseSetup<N> = (Arc<LeaseTable>, LeaseWorker<N>);
 
-/// `None` where the policy has no leases.
+/// Sets up the leases; `None` if the policy has none.
 ///
 /// # Errors
-/// A file with a token cannot be used.
+/// Returns an error if a file with a token cannot be used.
 fn set_up_leases<N: Network>(
     gateway: &GatewayPlan,
     context: LeaseContext,

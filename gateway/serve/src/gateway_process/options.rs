@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// The options of the verb.
+/// The options of the verb `run`.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
     /// The file of the policy. A reload reads it again.
     pub file: PathBuf,
-    /// Reload when the file changes.
+    /// Reload whenever the file changes.
     pub watch: bool,
     /// Make the nodes of the installation in ZooKeeper if they are missing.
     pub init: bool,

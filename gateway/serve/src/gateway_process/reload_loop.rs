@@ -1,4 +1,4 @@
-//! Waits for the next request for a reload or for the end.
+//! Waits for requests to reload the policy or to end the process.
 
 use fencegate_admin::command::AdminCommand;
 use tokio::sync::mpsc;
@@ -9,9 +9,9 @@ use crate::{
     signals::{ProcessSignals, SignalAction},
 };
 
-/// Reloads the file on request.
+/// Reloads the policy file whenever that is requested.
 pub(super) struct ReloadLoop {
-    /// Requests a reload when the file changes; `None` where the file is not watched.
+    /// Reports changes of the file; `None` if the file is not watched.
     watcher: Option<FileWatcher>,
     reloader: Reloader,
 }
@@ -22,10 +22,11 @@ impl ReloadLoop {
         Self { watcher: watch.then(|| FileWatcher::new(file)), reloader }
     }
 
-    /// Reads the file again when a signal, an operator or a change of the file requests it; returns when a signal or
-    /// an operator requests the end.
+    /// Reloads the file when a signal, an operator or a change of the file requests it. Returns when a signal or an
+    /// operator requests the end.
     ///
-    /// `commands` end with it: the command of an operator to a process that stops fails at once, and does not wait.
+    /// `commands` is closed when this returns, so that a command to a process that stops fails at once and does not
+    /// wait.
     pub(super) async fn run(
         &mut self,
         signals: &mut ProcessSignals,
@@ -55,7 +56,7 @@ impl ReloadLoop {
             let reload = self.reloader.reload(dry);
             let report = if dry { reload.await } else { manager.notify_reload(reload).await };
             if let Some(reply) = reply {
-                // Fails when the operator has disconnected; then the report has no receiver.
+                // The send fails if the operator has disconnected; then nobody reads the report.
                 reply.send(report).ok();
             }
         }

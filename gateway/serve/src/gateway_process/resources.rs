@@ -14,19 +14,20 @@ use crate::{addresses::bind_peer, error::ProcessError};
 
 /// The resources that the process takes at its start, and releases only with its end.
 pub struct StartupResources {
-    /// The newest token so far, from the state directory where there is one.
+    /// The newest token so far, from the state directory if the policy has one.
     pub token_history: Arc<HighestEpochTracker>,
     /// The name of the gateway.
     pub name: Arc<str>,
-    /// Keeps the address for other gateways until the workers listen there.
+    /// Reserves the address for other gateways until the workers listen at it.
     pub peer_socket: Option<Socket>,
-    /// The address and credentials of this process for other gateways, where they can reach it.
+    /// The address and credentials of this process for other gateways; `None` if they cannot reach it.
     pub local_peer: Option<LocalPeerIdentity>,
 }
 
 impl StartupResources {
     /// # Errors
-    /// The state directory or an address belongs to another process, or a file cannot be read.
+    /// Returns an error if the state directory or an address belongs to another process, or if a file cannot be
+    /// read.
     pub(super) fn acquire(
         gateway: &GatewayPlan,
         options: &GatewayOptions,

@@ -1,4 +1,4 @@
-//! The gateway's state of a worker: what has to do with locks and leases.
+//! The part of a worker's state that only a gateway has: locks and leases.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     worker_context::WorkerContext,
 };
 
-/// The gateway's state of a worker.
+/// The part of a worker's state that only a gateway has.
 #[derive(Clone)]
 pub struct GatewayRole {
     pub(super) gateway: Arc<GatewayContext>,

@@ -1,4 +1,4 @@
-//! The sessions have a thread of their own: a worker that computes for long must not let them expire.
+//! Runs the sessions on a thread of their own: a worker that computes for long must not let them expire.
 
 use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
 
@@ -31,7 +31,7 @@ use super::options::GatewayOptions;
 pub(super) struct SessionThread {
     thread: thread::JoinHandle<()>,
     close: CancellationToken,
-    /// Closed, without a message, when the thread unwinds.
+    /// Closes without a message when the thread panics.
     pub(super) end: oneshot::Receiver<Infallible>,
 }
 
@@ -65,7 +65,7 @@ impl SessionThread {
         Ok(Self { thread, close, end })
     }
 
-    /// Releases all locks. Call this when no request runs under any of them.
+    /// Releases all locks and closes the sessions. Must be called when no request runs under a lock.
     pub(super) fn close_sessions(self, token_history: &HighestEpochTracker) {
         self.close.cancel();
         let ended = self.thread.join();
@@ -76,10 +76,10 @@ impl SessionThread {
     }
 }
 
-/// The source of sessions, with the files of TLS as they are from now on.
+/// Makes the source of connections to ZooKeeper, and reads its files for TLS now.
 ///
 /// # Errors
-/// The files cannot be used.
+/// Returns an error if the files cannot be used.
 pub(super) fn servers(
     gateway: &GatewayPlan,
     process: &ProcessContext,
@@ -87,7 +87,7 @@ pub(super) fn servers(
     ZkServers::from_policy(&gateway.zookeeper)?.with_file_watch(&process.metrics.session(0))
 }
 
-/// The lock manager, with its session workers: one for each session that is to serve it.
+/// Makes the lock manager, with a session worker for each session that serves it.
 pub(super) fn build_lock_manager(
     gateway: &GatewayPlan,
     process: &ProcessContext,
@@ -99,8 +99,8 @@ pub(super) fn build_lock_manager(
     (lock_manager, session_workers)
 }
 
-/// The settings of the session with a number. The sessions share what one of them has learned about the installation,
-/// and the reason why one is away.
+/// The settings of one session, by its number. The sessions share what one of them has learned about the
+/// installation, and the reason for which ZooKeeper cannot be reached.
 pub(super) fn session_settings(
     gateway: &GatewayPlan,
     name: &str,

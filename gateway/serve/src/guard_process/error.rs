@@ -1,4 +1,4 @@
-//! Why a guard does not start, or did not end well.
+//! The errors of a guard that does not start, or did not end well.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use fencegate_ticket::KeyFileError;
 
 use crate::error::ProcessError;
 
-/// Why a guard does not start or did not end well.
+/// The reason for which a guard does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardProcessError {
     #[error(transparent)]

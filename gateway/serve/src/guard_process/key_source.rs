@@ -1,4 +1,4 @@
-//! The source of the keys that verify tickets: a file, or a URL that is fetched again and again.
+//! The source of the keys that verify tickets: a file, or a URL that is fetched at intervals.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use super::error::GuardProcessError;
 /// The verifier of tickets, and the source of its keys.
 pub(super) struct GuardTicketKeySource {
     verifier: Arc<TicketVerifier>,
-    /// `None` if the keys come from a file.
+    /// Fetches the keys; `None` if they come from a file.
     remote: Option<JwksFetcher>,
 }
 
-/// Fetches the keys again at intervals. Never returns. For keys in a file it does nothing.
+/// Fetches the keys at intervals, and never returns. If the keys are in a file, it does nothing.
 pub(super) async fn keep_current(source: Option<&GuardTicketKeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
         remote.run_refresh_loop().await;
@@ -38,8 +38,8 @@ impl GuardTicketKeySource {
                 let verifier = TicketVerifier::without_keys();
                 let keys = verifier.keys().clone();
                 let remote = JwksFetcher::new(url, JwksRefreshPolicy::default(), None, keys)?;
-                // Without keys every ticket is refused: better than a guard that does not start while the gateways
-                // do.
+                // The guard starts without keys, and refuses every ticket until they come. That is better than a
+                // guard that does not start while the gateways do.
                 if let Err(error) = runtime.block_on(remote.fetch()) {
                     warn!(%error, "no ticket keys yet");
                 }

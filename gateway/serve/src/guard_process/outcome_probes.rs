@@ -1,4 +1,4 @@
-//! Probes endpoints for liveness, while a request that was sent to them is in doubt.
+//! Probes endpoints for liveness, while a request that was sent to one of them is in doubt.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -10,14 +10,15 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tracing::{error, info};
 
-/// How soon a new request in doubt is noticed.
+/// The interval in which new requests in doubt are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Probes without end. Each address has probes of its own, so that one that does not answer delays no other one.
-/// Without health checks in the policy no probe is ever sent.
+/// Probes without end. Each address is probed by itself, so that one that does not answer delays no other one.
+/// If the policy has no health checks, no probe is ever sent.
 ///
 /// # Cancellation
-/// Dropping the future ends the probes; the time until the next one does not count.
+/// If the future is dropped, the probes end, and the time until the next probe does not count as one in which
+/// the endpoint answered.
 pub(super) async fn probe_in_doubt_endpoints<N: Network>(
     network: &N,
     endpoints: &Arc<EndpointSet>,

@@ -1,4 +1,5 @@
-//! The guard's state of a worker: the guard that admits requests, and the verifier of tickets.
+//! The part of a worker's state that only a guard has: the guard that admits requests, and the verifier of
+//! tickets.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -23,7 +24,7 @@ use crate::{
     worker_context::WorkerContext,
 };
 
-/// The guard's state of a worker.
+/// The part of a worker's state that only a guard has.
 #[derive(Clone)]
 pub struct GuardWorkerRole {
     guard: Arc<Guard>,

@@ -24,7 +24,7 @@ use crate::{
     signals::{ProcessSignals, SignalAction},
 };
 
-/// The beginning of a new store. `fencegate era show` prints both values.
+/// The initial values of a new store. `fencegate era show` prints both.
 #[derive(Debug, Clone)]
 pub struct NewStoreParams {
     /// The guard lets in no token up to this epoch.
@@ -40,10 +40,11 @@ pub(super) struct GuardWithStore {
 }
 
 impl GuardWithStore {
-    /// `init`: creates the store. Returns `None` if a signal requests the end before the store is open.
+    /// Opens the store, or creates it if `init` is given. Returns `None` if a signal requests the end before the
+    /// store is open.
     ///
     /// # Errors
-    /// The store is missing, exists although `init` is given, or cannot be read.
+    /// Returns an error if the store is missing, exists although `init` is given, or cannot be read.
     pub(super) fn open(
         plan: &plan::GuardPlan,
         init: Option<&NewStoreParams>,
@@ -125,7 +126,7 @@ impl GuardWithStore {
     }
 }
 
-/// Waits for the database. Without it nothing is served, and it may come back by itself.
+/// Waits for the database. Nothing can be served without it, and it may become reachable again.
 async fn join_store(
     place: &PostgresConfig,
     plan: &plan::GuardPlan,
@@ -159,10 +160,10 @@ async fn wait_shutdown_signal(signals: &mut ProcessSignals) {
     while signals.next().await == SignalAction::Reload {}
 }
 
-/// Writes to the store the state that only memory has. Call this when no admitted request runs or is waited for.
+/// Writes to the store the state that is only in memory. Must be called when no admitted request runs or waits.
 ///
 /// # Errors
-/// The store was not written: the next start treats this end as a crash.
+/// Returns an error if the store was not written: the next start then treats this end as a crash.
 pub(super) fn flush(guard: &Guard) -> Result<(), GuardProcessError> {
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     last.block_on(guard.shut_down_cleanly())

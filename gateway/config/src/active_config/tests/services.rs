@@ -1,4 +1,4 @@
-//! Services that a plan adds, drops, or cannot distinguish from a fenced service.
+//! Tests with services that a plan adds, removes, or cannot distinguish from a fenced service.
 
 use super::*;
 
@@ -39,8 +39,8 @@ fn dropped_generations_belong_to_rekeyed_services() {
     assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &pay) && !Arc::ptr_eq(&left[0], &book));
 }
 
-/// An upstream counts as protected if its name does not resolve, because the name may then point to the protected service.
-/// Of two upstreams with different IP addresses each counts by its own routes. An `allow` protects as a fence does.
+/// An upstream counts as protected if its name does not resolve, because the name may then lead to a protected service.
+/// Of two upstreams with different addresses each counts by its own routes, and `allow` protects as a fence does.
 #[tokio::test]
 async fn unresolved_upstream_name_counts_as_protected() {
     let endpoints = [("http://a:80", "http://10.0.0.1:80"), ("http://b:80", "http://10.0.0.2:80")];

@@ -1,4 +1,4 @@
-//! Determines whether an upstream reaches a service that the policy protects under another upstream's name.
+//! Determines whether an upstream reaches a service that the policy protects under the name of another upstream.
 
 #[cfg(test)]
 mod tests;
@@ -18,13 +18,13 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// The addresses of an upstream's endpoints.
 enum KnownAddresses {
     All(HashSet<CanonicalAddress>),
-    /// A name was not looked up in time, or never found, so it may lead anywhere.
+    /// A name was not looked up in time, or never found, so it may lead to any address.
     Unknown,
 }
 
 impl UpstreamSet {
-    /// Whether another upstream of a protected service shares an address with this one, or may share one. Takes a second
-    /// at most: it waits for all first lookups at once, and never for later ones.
+    /// True if an upstream of a protected service shares an address with this one, or may share one. Takes at most a
+    /// second: it waits for all first lookups at the same time, and for no later ones.
     pub async fn overlaps_protected(&self, id: UpstreamId) -> bool {
         let protected = || self.all.iter().filter(|endpoint_set| endpoint_set.upstream.service.is_protected);
         if self.names == NameResolutionMode::Literal || protected().next().is_none() {
@@ -53,7 +53,7 @@ impl EndpointSet {
 }
 
 impl KnownAddresses {
-    /// Whether they may share an address; true if that cannot be ruled out. The only effect is that ambiguous requests
+    /// True if both may share an address, also if that cannot be ruled out. The only effect is that ambiguous requests
     /// are refused.
     fn may_overlap(&self, other: &Self) -> bool {
         match (self, other) {

@@ -18,7 +18,7 @@ fn gated_stream(clock: Arc<ManualClock>) -> (GatedIo<DuplexStream>, Rc<WriteGate
     (GatedIo::new(near, gate.clone()), gate, far)
 }
 
-/// A permission that holds until an instant.
+/// A permission that holds until a fixed moment.
 #[derive(Debug)]
 struct FixedSendPermission(BootInstant);
 
@@ -64,8 +64,9 @@ async fn shut_gate_stays_shut() {
     assert_eq!(gate.written_bytes(), 0);
 }
 
-/// Once a request is sent in full and flushed and its response is awaited, control frames pass after the deadline,
-/// and not before. Writes settings, a frame that ends a request, and a window update for its response.
+/// Once an HTTP/2 request is sent in full and flushed and its response is awaited, control frames pass after the
+/// deadline, and not before. The test writes settings, a frame that ends a request, and a window update for its
+/// response.
 #[tokio::test(flavor = "current_thread")]
 async fn http2_control_frames_pass_after_request() {
     const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -109,7 +110,7 @@ async fn open_gate_needs_no_permission() {
     assert_eq!(gate.written_bytes(), 6);
 }
 
-/// A permission that is given up shuts the gate of its own exchange and of no other.
+/// The end of a permission shuts the gate of the exchange that was armed with it, and of no other.
 #[test]
 fn lapse_shuts_only_own_exchange() {
     let (io, gate, _far) = gated_stream(Arc::default());
@@ -124,7 +125,7 @@ fn lapse_shuts_only_own_exchange() {
     drop(io);
 }
 
-/// A vectored write passes like a single one, and not after the deadline.
+/// A vectored write passes as a plain write does, and not after the deadline.
 #[tokio::test(flavor = "current_thread")]
 async fn vectored_write_obeys_deadline() {
     let clock = Arc::new(ManualClock::default());
@@ -157,7 +158,7 @@ async fn responses_are_read_after_deadline() {
     assert_eq!(&answer, b"200");
 }
 
-/// Each exchange counts its own bytes, and the count of the last one stands until the next begins.
+/// Each exchange counts its own bytes, and its count stays until the next exchange begins.
 #[tokio::test(flavor = "current_thread")]
 async fn written_bytes_are_counted_per_exchange() {
     let clock = Arc::new(ManualClock::default());
@@ -188,7 +189,7 @@ async fn expired_permission_is_not_disarmed() {
     io.write_all(b"x").await.expect_err("shut for ever");
 }
 
-/// The first reason why a gate was shut is kept, so it is known whether this side ended the exchange.
+/// The first reason for which a gate was shut is kept, so that it is known whether this side ended the exchange.
 #[tokio::test(flavor = "current_thread")]
 async fn first_shut_reason_is_kept() {
     for (why, by_us) in [
@@ -235,8 +236,8 @@ async fn gated_socket() -> (GatedIo<SocketStream>, Rc<WriteGate>, TcpStream) {
     (GatedIo::new(SocketStream::Tcp(near), gate.clone()), gate, far)
 }
 
-/// An exchange that did not end well ends with a reset, and no other one does. A service that sees an orderly end
-/// takes half of a request for all of it if it has no length.
+/// An exchange that did not end well ends with a reset, and no other one does. If a request without a length ended
+/// in order, a service would take half of it for all of it.
 #[tokio::test(flavor = "current_thread")]
 async fn incomplete_exchange_ends_with_reset() {
     let (mut io, gate, mut far) = gated_socket().await;
@@ -270,8 +271,8 @@ fn options(io: &GatedIo<SocketStream>) -> (Option<Duration>, Option<Duration>) {
     (socket.linger().expect("open"), socket.tcp_user_timeout().expect("open"))
 }
 
-/// A socket resets on close from the beginning, and its kernel gives up fenced bytes after a limit. Both are set in
-/// advance: a killed process drops nothing, and a frozen one does nothing.
+/// A socket is set to be reset on close from the beginning, and its kernel gives up fenced bytes after a limit.
+/// Both are set in advance, because a killed or frozen process cannot set them.
 #[tokio::test(flavor = "current_thread")]
 async fn fenced_socket_has_reset_and_timeout() {
     const RESETS: Option<Duration> = Some(Duration::ZERO);
@@ -289,8 +290,7 @@ async fn fenced_socket_has_reset_and_timeout() {
     }
 }
 
-/// An idle connection is closed without losing a byte, although the far end has far more to read than it takes at
-/// once.
+/// When an idle connection is closed, no byte is lost, although the far end reads more slowly than was written.
 #[tokio::test(flavor = "current_thread")]
 async fn idle_close_loses_no_byte() {
     const MUCH: usize = 200_000;
@@ -304,8 +304,8 @@ async fn idle_close_loses_no_byte() {
     assert_eq!(seen.len(), MUCH);
 }
 
-/// The end of a tunnel: after an orderly shutdown the drop still resets, until the other side has all bytes and has
-/// closed.
+/// After the orderly shutdown of a tunnel the drop still resets, until the other side has received all bytes and
+/// has closed.
 #[tokio::test(flavor = "current_thread")]
 async fn shutdown_resets_until_remote_closes() {
     let (mut io, gate, mut far) = gated_socket().await;
@@ -337,8 +337,8 @@ async fn shutdown_resets_until_remote_closes() {
     assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// When the connection of a running exchange ends, nothing more of the exchange leaves, although its permission
-/// holds.
+/// When the connection of a running exchange ends, no further byte of the exchange is written, although its
+/// permission holds.
 #[tokio::test(flavor = "current_thread")]
 async fn connection_end_shuts_running_exchange() {
     let (mut io, gate, _far) = gated_stream(Arc::default());

@@ -38,7 +38,7 @@ fn observe_writes(bytes: &[u8], pieces: usize) -> H2WriteState {
     seen
 }
 
-/// A request is sent with the last byte of the frame that ends its stream, and not a byte earlier.
+/// A request counts as sent with the last byte of the frame that ends its stream, and not a byte earlier.
 #[test]
 fn request_is_sent_with_last_byte() {
     let (open, end) = (END_HEADERS, END_HEADERS | FIRST_FLAG);
@@ -69,7 +69,7 @@ fn request_is_sent_with_last_byte() {
     }
 }
 
-/// After the request of stream 5, these frames come in, in pieces of this size.
+/// Writes a request on stream 5, and then receives these frames in pieces of `pieces` bytes.
 fn observe_reads(frames: &[u8], pieces: usize) -> H2WriteState {
     let seen = observe_writes(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 3, 20), 7);
     seen.begin_exchange();
@@ -81,14 +81,14 @@ fn observe_reads(frames: &[u8], pieces: usize) -> H2WriteState {
     seen
 }
 
-/// A frame that begins with this number, and has `more` bytes behind it.
+/// A frame whose payload is this number and `more` bytes after it.
 fn numbered_frame(kind: u8, stream: u32, number: u32, more: usize) -> Vec<u8> {
     let mut bytes = frame(kind, 0, stream, 4 + more);
     bytes[HEAD..HEAD + 4].copy_from_slice(&number.to_be_bytes());
     bytes
 }
 
-/// A request counts as unprocessed by a word of the other side about this very stream, and by nothing less.
+/// A request counts as unprocessed only if the other side has said so about its stream.
 #[test]
 fn unprocessed_request_is_told_by_peer() {
     let reset = |stream: u32, code: u32| numbered_frame(RST_STREAM, stream, code, 0);
@@ -127,7 +127,7 @@ fn unprocessed_request_is_told_by_peer() {
     assert!(!next.is_request_unprocessed());
 }
 
-/// The end of an earlier exchange does not count for the next.
+/// After a request was sent in full, the request of the next exchange does not count as sent.
 #[test]
 fn next_exchange_starts_unsent() {
     let seen = observe_writes(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 1, 20), 7);
@@ -137,7 +137,7 @@ fn next_exchange_starts_unsent() {
 }
 
 proptest! {
-    /// The state does not depend on how the bytes are cut.
+    /// The state does not depend on the pieces in which the bytes are written.
     #[test]
     fn chunking_does_not_change_state(
         kinds in proptest::collection::vec((0_u8..10, 0_u8..8, 0_u32..4, 0_usize..40), 0..12),
@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-/// Records when the library has taken all of a body.
+/// Set when the library has taken all of a body.
 struct BodyTakenFlag(Rc<Cell<bool>>);
 
 impl BodyObserver for BodyTakenFlag {
@@ -170,7 +170,7 @@ impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
     }
 }
 
-/// The window of the other side.
+/// The flow-control window of the other side.
 const ROOM: u32 = 65_535;
 const LARGE: usize = 1 << 20;
 
@@ -190,8 +190,8 @@ async fn serve_without_answer(far: DuplexStream, reads: oneshot::Receiver<()>) {
     drop(http.serve_connection(TokioIo::new(far), never).await);
 }
 
-/// A body that was taken to its end, and a flush, do not mean that a request is sent: the library may still hold a
-/// part because the window is full. This is why frames are followed.
+/// A request does not count as sent when the library has taken its whole body and has flushed: because of the
+/// other side's window it may still hold a part. Only the frames show it.
 #[tokio::test(flavor = "current_thread")]
 async fn taken_and_flushed_body_is_unsent() {
     LocalSet::new().run_until(check_taken_body_is_unsent()).await;

@@ -16,11 +16,13 @@ use crate::upstream::{
 };
 
 impl<N: Network> ConnectionPool<N> {
-    /// Checks all addresses of an upstream, also if they have one name. If the answers contradict each other, all are
-    /// checked again: an answer may be from before a restart. An address that does not answer contradicts no other.
+    /// Checks all addresses of an upstream, also those behind the same name. If the answers contradict each other,
+    /// all are checked again: an answer may be from before a restart. An address that does not answer contradicts no
+    /// other.
     ///
     /// # Errors
-    /// The answers contradict each other, although all were checked just now; or an address could not be checked.
+    /// Returns an error if the answers contradict each other, although all were checked just now, or if an address
+    /// could not be checked.
     pub(super) async fn check_all_identities(
         &self,
         endpoint_set: &Arc<EndpointSet>,
@@ -29,7 +31,7 @@ impl<N: Network> ConnectionPool<N> {
         if !self.identity_check.is_required(upstream) {
             return Ok(());
         }
-        // There is only one address, which is checked on its own connection.
+        // The only address is checked on each new connection to it, so there is nothing to compare.
         if endpoint_set.is_one_address() {
             return Ok(());
         }
@@ -47,7 +49,7 @@ impl<N: Network> ConnectionPool<N> {
                     }
                 }
             }
-            // All at once, so that a silent address does not hold up the others.
+            // The checks run at the same time, so that a silent address does not delay the others.
             for result in join_all(first).await {
                 result?;
             }
@@ -58,10 +60,10 @@ impl<N: Network> ConnectionPool<N> {
         })
     }
 
-    /// Checks one address, and records its answer, or that there was none.
+    /// Checks one address, and records its answer, or that it did not answer.
     ///
     /// # Errors
-    /// It was not checked, because its endpoint had no free connection.
+    /// Returns an error if the address was not checked because its endpoint had no free connection.
     async fn check_address_identity(
         &self,
         endpoint_set: &EndpointSet,
@@ -69,7 +71,7 @@ impl<N: Network> ConnectionPool<N> {
         address: &Arc<ResolvedEndpoint>,
     ) -> Result<(), ConnectError> {
         let upstream = &endpoint_set.upstream;
-        // If all connections are in use, this wait makes workers close idle ones.
+        // If all connections of the endpoint are in use, this wait makes workers close idle ones.
         let Ok(permit) = timeout(upstream.connect_timeout, endpoint.clone().acquire()).await else {
             return match self.identity_check.check_due(upstream, address) {
                 IdentityCheckDue::Before => Err(ConnectError::LimitReached),
@@ -83,8 +85,8 @@ impl<N: Network> ConnectionPool<N> {
         Ok(())
     }
 
-    /// Checks in the background, while requests go to other addresses. The connection is not counted, like that of a
-    /// health check, so that a silent address takes no permit from a request.
+    /// Checks an address in the background, while requests go to other addresses. As for a health check, the
+    /// connection is not counted, so that a silent address takes no permit from a request.
     fn check_identity_in_background(
         &self,
         endpoint_set: &Arc<EndpointSet>,
@@ -101,7 +103,7 @@ impl<N: Network> ConnectionPool<N> {
     }
 }
 
-/// Every address of every endpoint. The wait for a first lookup is as long as that for a connection.
+/// Returns every address of every endpoint. It waits for a first lookup for at most the connect timeout.
 async fn all_addresses(endpoint_set: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<ResolvedEndpoint>)> {
     let limit = endpoint_set.upstream.connect_timeout;
     let of_one = |endpoint: &Arc<Endpoint>| {

@@ -1,5 +1,6 @@
 //! Probes the processes at an upstream's addresses while they leave requests without a response. A frozen process
-//! keeps its connections open, and requests sent to it wait. So new requests go to the other processes.
+//! keeps its connections open, and requests that are sent to it wait. So new requests have to go to the other
+//! processes.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::upstream::{
     identity_check::IdentityCheckError,
 };
 
-/// How often to check whether an address has to be probed.
+/// The interval in which it is checked whether an address has to be probed.
 const TICK: Duration = Duration::from_millis(100);
 
 /// New requests go elsewhere when a probe is not answered within this time.
@@ -24,8 +25,9 @@ const SOON: Duration = Duration::from_millis(300);
 const LATE: Duration = Duration::from_secs(1);
 
 impl<N: Network> ConnectionPool<N> {
-    /// Probes the addresses of an endpoint for as long as it is polled. The requests that wait there go on waiting:
-    /// they may be at work. Returns at once if the upstream has no identity checks, or only one address.
+    /// Probes the addresses of an endpoint for as long as it is polled. Requests that wait at a silent address are
+    /// not ended, because the process may be working on them. Returns at once if the upstream has no identity
+    /// checks, or only one address.
     pub(in crate::upstream) async fn probe_addresses(
         &self,
         endpoint_set: &Arc<EndpointSet>,
@@ -42,7 +44,7 @@ impl<N: Network> ConnectionPool<N> {
         }
     }
 
-    /// Probes on a connection of its own, which is closed afterwards. It takes no permit from a request.
+    /// Probes an address on a connection of its own, which is closed afterwards and takes no permit from a request.
     async fn probe_address(
         &self,
         endpoint_set: &Arc<EndpointSet>,
@@ -64,7 +66,7 @@ impl<N: Network> ConnectionPool<N> {
         let endpoint = &endpoint.name;
         let socket = &address.socket;
         match answered {
-            // Any answer shows that the process is there.
+            // Any answer shows that the process is running.
             Some(
                 Ok(_)
                 | Err(

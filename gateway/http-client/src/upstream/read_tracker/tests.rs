@@ -14,8 +14,8 @@ use tokio::{
 use super::*;
 use crate::upstream::client_connection::{self, RequestSender};
 
-/// A server that has sent these bytes and has closed. They can be read only after a write has failed, as if both came
-/// at the same moment.
+/// A server that has sent these bytes and has closed. The bytes can be read only after a write has failed, as if
+/// bytes and close came at the same moment.
 struct ClosedServer {
     said: &'static [u8],
     refused: bool,
@@ -62,12 +62,12 @@ impl AsyncWrite for ClosedServer {
     }
 }
 
-/// The status of the response to a request. The connection ends in any case before the request is sent in full.
+/// Sends a request, and returns the status of its response. The connection ends before the request is sent in full.
 async fn request_status(closed: ClosedServer) -> Option<StatusCode> {
     let asked = async {
         let (mut sender, _running) =
             client_connection::handshake_http1(closed, 100).await.expect("a connection");
-        // A larger body than the library buffers.
+        // The body is larger than the buffer of the library, so a part of it cannot be written.
         let body = Body::from_bytes(Bytes::from_static(&[b'x'; 128 << 10])).with_max_chunk(1 << 10);
         let request = Request::post("/pay/7").header("host", "a.example").body(body).expect("a request");
         let status = sender.send(request).await.ok().map(|answer| answer.status());
@@ -77,14 +77,14 @@ async fn request_status(closed: ClosedServer) -> Option<StatusCode> {
     timeout(Duration::from_secs(10), LocalSet::new().run_until(asked)).await.expect("it ends")
 }
 
-/// A response that has come is delivered although the request could not be written in full.
+/// A response that was received is delivered although the request could not be written in full.
 #[tokio::test(flavor = "current_thread")]
 async fn early_response_survives_failed_write() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(request_status(ClosedServer::having_sent(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
-/// Bytes behind a complete response do not keep the exchange open.
+/// Bytes after a complete response do not keep the exchange open.
 #[tokio::test(flavor = "current_thread")]
 async fn bytes_after_response_are_ignored() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\nX";
@@ -98,7 +98,7 @@ async fn missing_response_ends_exchange() {
     assert_eq!(request_status(ClosedServer::having_sent("HTTP/1.1 413 Conte")).await, None);
 }
 
-/// A failed write ends when all incoming bytes were read. The writing task may be another one than the reading task.
+/// A failed write ends when all incoming bytes were read, also if another task does the reading.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_write_ends_after_last_read() {
     let (tracked, read_flag) = ReadTrackingIo::new(ClosedServer::having_sent("bye"));
@@ -110,7 +110,7 @@ async fn failed_write_ends_after_last_read() {
         poll_fn(|cx| Pin::new(&mut writer).poll_write(cx, b"y")).await.expect_err("nobody takes it");
     };
     let reading = async {
-        // Let the write come first.
+        // This yield lets the write come first.
         yield_now().await;
         let mut said = String::new();
         reader.read_to_string(&mut said).await.expect("an end");
@@ -119,8 +119,8 @@ async fn failed_write_ends_after_last_read() {
     timeout(Duration::from_secs(10), async { tokio::join!(writing, reading) }).await.expect("it ends");
 }
 
-/// A failed write ends when nothing is read any more: the connection is not read to its end, so the timer ends the
-/// pending write, measured from the last byte that was read.
+/// A failed write ends when nothing was read for a while since the last byte, even if the connection is not read to
+/// its end.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_write_ends_after_silence() {
     let (tracked, _) = ReadTrackingIo::new(ClosedServer::having_sent("bye"));
@@ -130,7 +130,7 @@ async fn failed_write_ends_after_silence() {
             let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
             (failed.kind(), Instant::now(), writer)
         });
-        // This byte comes when the write has failed.
+        // This byte can be read only after the write has failed.
         assert_eq!(reader.read_u8().await.expect("a byte"), b'b');
         sleep(SILENCE / 2).await;
         let last = Instant::now();
@@ -144,8 +144,8 @@ async fn failed_write_ends_after_silence() {
     timeout(Duration::from_secs(10), LocalSet::new().run_until(ended)).await.expect("it ends");
 }
 
-/// After HTTP has ended, a failed write is reported at once: a tunnel may wait for its client while its upstream has
-/// gone.
+/// After a switch of protocols a failed write is reported at once: otherwise a tunnel would wait for its client
+/// although its upstream has gone.
 #[tokio::test(flavor = "current_thread")]
 async fn upgraded_stream_reports_failed_write() {
     let told = async {

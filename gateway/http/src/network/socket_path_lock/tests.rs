@@ -1,4 +1,4 @@
-//! Which process gets a path, and when its file is removed.
+//! Tests which process gets a path, and when its file is removed.
 
 use std::os::unix::net::UnixStream;
 
@@ -37,14 +37,15 @@ fn listener_has_mode_and_removes_file() {
     assert!(!file.path.exists());
 }
 
-/// A path in use is refused, also when its queue is full; a stale socket file is taken.
+/// A path at which a process listens is refused, also when its queue is full; a stale socket file is
+/// replaced.
 #[test]
 fn used_path_is_refused_stale_taken() {
     let (_folder, file) = file();
     leave_stale_socket(&file.path);
     let taken = take(&file).expect("nobody listens");
     assert_eq!(take(&file).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
-    // A process listens and never accepts, and its queue is full.
+    // This process listens and never accepts, so its queue is full.
     let other = UnixSocketFile { path: file.path.with_extension("full"), mode: 0o600 };
     let full = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     full.bind(&SockAddr::unix(&other.path).expect("short")).expect("bound");
@@ -54,7 +55,7 @@ fn used_path_is_refused_stale_taken() {
     drop(taken);
 }
 
-/// A file, link or folder at the path is not replaced, also by a takeover.
+/// A file, link or folder at the path is not replaced, not even by a takeover.
 #[test]
 fn other_files_are_not_replaced() {
     let (folder, file) = file();
@@ -109,7 +110,7 @@ fn concurrent_binds_give_one_winner() {
     }
 }
 
-/// The wait for a folder that another process keeps locked has an end.
+/// If another process keeps the folder locked, the wait for the lock ends with an error.
 #[test]
 fn locked_folder_times_out() {
     let (folder, file) = file();

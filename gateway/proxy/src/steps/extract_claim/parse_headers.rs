@@ -25,11 +25,11 @@ pub(crate) fn count_via_hops(headers: &HeaderMap) -> u32 {
     u32::try_from(list_entries(headers, &VIA).count()).unwrap_or(u32::MAX)
 }
 
-/// The dispatch that the fields name.
+/// Reads the dispatch that the fields name.
 ///
 /// # Errors
-/// [`DispatchRefusedError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
-/// stamps it is malformed.
+/// Returns [`DispatchRefusedError::TokenMissing`] only if there is no token at all; anything else that differs from
+/// what a gateway stamps is malformed.
 pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<PresentedDispatch, DispatchRefusedError> {
     let token = parse_token(presented)?.ok_or(DispatchRefusedError::TokenMissing)?;
     if let Some(number) = single_value(presented, "fencing-number")?
@@ -46,13 +46,13 @@ pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<PresentedDispatch, Di
     Ok(PresentedDispatch { keys: keys.into(), token, mode, era: None, parent: None })
 }
 
-/// `Fencing-Token`, where it stands there.
+/// Reads `Fencing-Token`; `None` if the field is absent.
 pub fn parse_token(presented: &HeaderMap) -> Result<Option<FencingToken>, DispatchRefusedError> {
     let token = single_value(presented, "fencing-token")?.map(FencingToken::parse).transpose();
     token.map_err(|bad| DispatchRefusedError::TokenMalformed(bad.into()))
 }
 
-/// The dispatch in which the claim was called.
+/// Reads the token of the dispatch in which the service sent this request; `None` if it was not sent inside a dispatch.
 pub(crate) fn parse_parent_token(
     presented: &HeaderMap,
 ) -> Result<Option<FencingToken>, DispatchRefusedError> {
@@ -60,7 +60,8 @@ pub(crate) fn parse_parent_token(
     token.map_err(|_| DispatchRefusedError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
 }
 
-/// The moment after which the dispatch must not be started. Gateways of an older build do not send it.
+/// Reads the moment after which the dispatch must not be started; `None` if an older gateway, which does not send it,
+/// has stamped the request.
 pub(crate) fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, DispatchRefusedError> {
     let moment = single_value(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
     moment.transpose().map_err(|_| {
@@ -68,7 +69,8 @@ pub(crate) fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>,
     })
 }
 
-/// `keep` is the default in seconds, for gateways that do not send it.
+/// Reads the operation of the request. `keep` is the time in seconds for which it is kept, if the gateway does not send
+/// it.
 pub(crate) fn parse_operation(
     presented: &HeaderMap,
     keep: u64,
@@ -79,10 +81,11 @@ pub(crate) fn parse_operation(
     FencingOperationHeader::parse(text, keep).map(Some).ok_or(unreadable)
 }
 
-/// The ticket of a request.
+/// Reads the ticket of a request.
 ///
 /// # Errors
-/// [`TicketError::Missing`], and [`InvalidTenureTicketError::Repeated`]: of two tickets two readers could take different ones.
+/// Returns [`TicketError::Missing`], or [`InvalidTenureTicketError::Repeated`] for two tickets: two readers could take
+/// different ones.
 pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {
@@ -92,7 +95,7 @@ pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, Ticket
     }
 }
 
-/// The ticket, if the gateway allows the service to have it.
+/// Returns the ticket if the gateway allows that the service gets it.
 pub(crate) fn ticket_for_service(presented: &HeaderMap) -> Option<HeaderValue> {
     let wanted = matches!(single_value(presented, "fencing-nested"), Ok(Some("allow")));
     parse_ticket(presented).ok().filter(|_| wanted).cloned()
@@ -103,7 +106,8 @@ fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str,
         .ok_or(DispatchRefusedError::TokenMalformed(MalformedTokenError::Missing(name)))
 }
 
-/// Every spelling that some server takes for the field counts, and only the one that a gateway writes is read.
+/// Reads a field that must stand there once and in the spelling that a gateway writes. Another spelling that some
+/// server takes for the same field is an error.
 fn single_value<'a>(
     presented: &'a HeaderMap,
     name: &'static str,
@@ -140,7 +144,7 @@ mod tests {
         map
     }
 
-    /// Each hop in `Via` counts, whatever else is in its field.
+    /// Each entry of `Via` counts as a hop, also beside malformed bytes.
     #[test]
     fn hop_counts_beside_malformed_bytes() {
         let mut headers = fields(&[("Via", "1.1 one, 2 two")]);
@@ -194,7 +198,7 @@ mod tests {
         assert_eq!(parse_claim(&fields(&[key, mode])).expect_err("none"), DispatchRefusedError::TokenMissing);
     }
 
-    /// A `Fencing-Not-After` that no gateway would stamp is malformed, also if it is there twice or respelled.
+    /// A `Fencing-Not-After` that no gateway would stamp is malformed, and so is one that is repeated or respelled.
     #[test]
     fn unstampable_deadline_is_malformed() {
         assert_eq!(parse_not_after(&HeaderMap::new()), Ok(None));
@@ -213,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A request without a ticket is refused as such, and one with two tickets as invalid.
+    /// A request without a ticket is refused because the ticket is missing, and one with two tickets as invalid.
     #[test]
     fn request_has_exactly_one_ticket() {
         let mut headers = HeaderMap::new();

@@ -1,5 +1,5 @@
-//! Takes a lock at the place where it is, or comes to: at this gateway or at the one that holds it, in the dispatch of the
-//! request's caller, or under a lease.
+//! Takes a lock: at this gateway, at the gateway that holds it, in the dispatch of the request's caller, or under a
+//! lease.
 
 use fencegate_http::network::Network;
 use fencegate_refusal::Refusal;
@@ -11,10 +11,11 @@ use super::{
 };
 
 /// # Errors
-/// The lock is not granted in time, the gateway stops, or the client has left.
+/// Returns an error if the lock is not granted in time, the gateway stops, or the client has left.
 ///
 /// # Cancellation
-/// Nothing is held. Must not be dropped while another gateway has the request: its outcome would not be known.
+/// Nothing is held while the future waits. It must not be dropped while another gateway has the request: the outcome
+/// would not be known.
 pub(super) async fn acquire<N: Network>(
     mut wait: RequestLockWaitContext<'_, N>,
 ) -> Result<AcquisitionOutcome, Refusal> {
@@ -30,7 +31,7 @@ async fn acquire_for<N: Network>(
     loop {
         wait.wait_plan_compatible().await?;
         let acquired = match relation {
-            // Boxed, so that other requests do not carry these futures along.
+            // The futures are boxed, so that the futures of other requests do not contain them.
             CallerLockRelation::SameKeys(from) => Box::pin(callback::join_caller(wait, from)).await,
             CallerLockRelation::UnderLease(id) => Box::pin(lease_turn::take_turn(wait, id)).await,
             CallerLockRelation::NoCaller | CallerLockRelation::OtherKeys(_) => {
@@ -39,8 +40,8 @@ async fn acquire_for<N: Network>(
         };
         let acquired = acquired.map_err(|refusal| wait.add_deadlock_hint(refusal))?;
         let AcquisitionOutcome::Held(held) = acquired else { return Ok(acquired) };
-        // The lock is held by another session than the one that was checked. That session has to be compatible with
-        // other gateways as well.
+        // The session that holds the lock may be another one than the session that was checked. It has to be compatible
+        // with other gateways as well, so the check is repeated.
         if matches!(relation, CallerLockRelation::NoCaller | CallerLockRelation::OtherKeys(_))
             && !wait.is_session_compatible(&held)
         {

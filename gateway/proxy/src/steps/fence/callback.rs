@@ -1,6 +1,6 @@
-//! A request that a service sends while it works under a lock. A request for the same key runs inside its caller's
-//! dispatch, one for another key beside it. Neither waits: a request that waits for its own caller, directly or
-//! through others, would never end.
+//! Requests that a service sends while it works under a lock. A request for the same key runs inside its caller's
+//! dispatch, one for another key beside it. Neither waits for its caller: a request that waits for its own caller,
+//! directly or through others, would never end.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Runs the request inside the dispatch in which it was called, here or at the gateway that holds the lock.
 ///
 /// # Errors
-/// The request cannot run there. It has not waited.
+/// Returns an error, without a wait, if the request cannot run inside that dispatch.
 pub(super) async fn join_caller<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     from: &ParentDispatch,
@@ -38,7 +38,8 @@ pub(super) async fn join_caller<N: Network>(
     }
 }
 
-/// Another gateway has the tenure. Only that gateway has the list of dispatches in flight.
+/// Forwards the request to the gateway that has the tenure: only that gateway has the list of dispatches in
+/// flight.
 async fn forward_to_holder<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     from: &ParentDispatch,

@@ -1,4 +1,4 @@
-//! What the fence step is made of: the parts of its gateway, and those of one plan at one worker.
+//! The parts that the fence step uses: those of the gateway process, and those of one plan at one worker.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -24,25 +24,26 @@ pub struct GatewayContext {
     pub config: CurrentConfig,
     /// Reports whether other gateways take the same locks as this one.
     pub compat: Arc<PlanCompatRegistry>,
-    /// Signs tickets, where the policy has a key for that.
+    /// Signs tickets, where the policy has a key for signing them.
     pub tickets: Option<Arc<TicketIssuer>>,
     /// The leases that clients hold; `None` if the process was started without any.
     pub leases: Option<Arc<LeaseTable>>,
-    /// The keys of each trace, on routes that may be called back.
+    /// The keys that each trace holds, for routes that may be called back.
     pub traces: Arc<TraceKeyIndex>,
-    /// The keys that are waited for.
+    /// The keys of the last minutes for which requests had to wait.
     pub hot_keys: HotKeys,
-    /// The requests of each key.
+    /// The requests of each key, for display.
     pub requests: Arc<RequestTracker>,
 }
 
-/// What takes and holds the keys of requests. Each worker has one for each plan.
+/// The state with which a worker takes and holds the keys of requests of one plan.
 pub struct WorkerFenceContext<N> {
     pub gateway: Arc<GatewayContext>,
     pub plan: Rc<WorkerPlanContext>,
-    /// As [`GatewayContext::compat`] has it for the routes of the plan.
+    /// A cache of [`GatewayContext::compat`] for the routes of the plan.
     pub compat: RouteCompatCache,
-    /// Forwards requests to the gateways that hold their keys, where these can reach this one as well.
+    /// Forwards requests to the gateways that hold their keys. `None` where other gateways cannot reach this
+    /// one.
     pub forwarder: Option<Rc<PeerForwarder<N>>>,
 }
 
@@ -59,7 +60,7 @@ impl<N> Clone for WorkerFenceContext<N> {
 }
 
 impl<N> WorkerFenceContext<N> {
-    /// As [`wait_drain`].
+    /// Waits for the drain of the process as [`wait_drain`] does.
     pub(super) async fn wait_drain(&self, plan: &CommonServingPlan) {
         wait_drain(&self.plan.process.drain, plan).await;
     }

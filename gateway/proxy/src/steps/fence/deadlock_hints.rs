@@ -1,8 +1,9 @@
 //! Records which traces hold which keys, to recognise a request that waited in vain for its own caller.
 //!
-//! A request whose trace holds the key may have been called, without its ticket, by the request that holds the key.
-//! Then it waited for itself. Or a third party sent both requests, and the turn of the second came too late. The
-//! request does not show which. So no request is refused for this; the refusal after the wait only mentions it.
+//! If a request of the same trace holds the key, that request may have called this one, without a ticket; then this
+//! one waited for its own caller. Or a third party sent both, and the second one waited too long for its turn. The
+//! request does not show which case it is. So no request is refused for this; the refusal after the wait only
+//! mentions it.
 
 use std::{
     collections::HashMap,
@@ -12,7 +13,7 @@ use std::{
 
 use fencegate_policies::key::ResourceKey;
 
-/// One for the whole gateway.
+/// The traces that hold each key, for the whole gateway.
 #[derive(Debug, Default)]
 pub struct TraceKeyIndex([TraceShard; SHARDS]);
 
@@ -21,7 +22,7 @@ type TraceShard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
 /// Many shards, so that workers rarely wait for one lock.
 const SHARDS: usize = 16;
 
-/// As long as this lives, the trace has these keys.
+/// Records that a trace holds these keys, until it is dropped.
 pub struct TraceKeyEntryGuard {
     all: Arc<TraceKeyIndex>,
     keys: Rc<[ResourceKey]>,
@@ -36,7 +37,7 @@ impl TraceKeyIndex {
         TraceKeyEntryGuard { all: self.clone(), keys: keys.clone(), trace }
     }
 
-    /// A request of this trace holds one of the keys.
+    /// True if a request of this trace holds one of the keys.
     pub fn holds_any(&self, keys: &[ResourceKey], trace: u128) -> bool {
         keys.iter().any(|key| self.shard(key).get(key).is_some_and(|traces| traces.contains(&trace)))
     }
@@ -66,7 +67,7 @@ impl Drop for TraceKeyEntryGuard {
 mod tests {
     use super::*;
 
-    /// A trace has a key as long as one of its requests has it.
+    /// The index has a trace under a key as long as one of the trace's requests holds the key.
     #[test]
     fn trace_holds_keys_of_its_requests() {
         let traces = Arc::<TraceKeyIndex>::default();

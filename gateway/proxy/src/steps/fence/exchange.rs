@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// An exchange under a lock that is held.
+/// An exchange with the upstream, under a lock that the request holds.
 pub(super) struct FencedExchange<'a, N> {
     pub(super) fence: &'a WorkerFenceContext<N>,
     pub(super) rule: &'a FenceRule,
@@ -34,11 +34,13 @@ pub(super) struct FencedExchange<'a, N> {
 }
 
 impl<N: Network> FencedExchange<'_, N> {
+    /// Sends the request, and takes its answer in full.
+    ///
     /// # Errors
-    /// The request was not sent, the upstream refuses it, or its answer did not come in full.
+    /// Returns an error if the request was not sent, the upstream refuses it, or its answer did not come in full.
     ///
     /// # Cancellation
-    /// The lock is kept until the upstream has had its time: see [`LockReleaseGuard`].
+    /// If the future is dropped, the lock is kept until the upstream has had its time: see [`LockReleaseGuard`].
     pub(super) async fn run<S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
         self,
         request: KeyedRequest,
@@ -105,7 +107,7 @@ impl<N: Network> FencedExchange<'_, N> {
                 );
             }
             Err(_) => held.tenure.mark_upstream_settled(),
-            // The reader of the answer reports its end.
+            // The [`LockReleaseGuard`], which observes the answer, reports its end.
             Ok(_) => {}
         }
         answered

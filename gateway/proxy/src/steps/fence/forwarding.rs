@@ -1,8 +1,8 @@
 //! Requests that are sent to another gateway because that gateway holds their key.
 //!
-//! Only the gateway that the client has connected to forwards a request. So two gateways that take each other for the
-//! holder send nothing in a circle: the second one answers that it is not the holder, and the request is back at the
-//! first. From there it goes to the holder that ZooKeeper names next, but only a few times.
+//! Only the gateway to which the client is connected forwards a request. So two gateways that take each other for the
+//! holder send nothing in a circle: the second one answers that it is not the holder, and the first one forwards the
+//! request to the holder that ZooKeeper names next, but only a few times.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -19,18 +19,19 @@ use super::{
     request::LockingRequest,
 };
 
-/// How often a request is forwarded before it queues here. The holder may be gone when the request arrives, and so
-/// may the next one. To queue here at once would make every holder yield its key to this gateway, while the requests
-/// that waited there come back one after another.
+/// The most times that a request is forwarded before it queues here. When the request arrives, the holder may have
+/// released the key, and so may the next one. To queue here after the first time would make every holder yield its
+/// key to this gateway while the requests that waited there come back one after another.
 const MAX_FORWARDS: u32 = 3;
 
-/// A wait that is shorter may have ended because the other gateway was busy, so it shows nothing about the gateway.
+/// A shorter wait may have ended because the other gateway was busy, so it says nothing about the gateway.
 const MIN_FAIR_WAIT: Duration = Duration::from_millis(500);
 
 /// Waits for the key, and forwards the request to the gateway that holds it.
 ///
 /// # Errors
-/// The lock is not granted in time, another gateway has refused the request, or its outcome is not known.
+/// Returns an error if the lock is not granted in time, another gateway has refused the request, or its outcome is
+/// not known.
 pub(super) async fn wait_or_forward<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
 ) -> Result<AcquisitionOutcome, Refusal> {
@@ -46,7 +47,7 @@ pub(super) async fn wait_or_forward<N: Network>(
         };
         let Some(forwarder) = &fence.forwarder else { continue };
         let given = left();
-        // Boxed, so that a request that stays here does not carry this future along.
+        // The future is boxed, so that the future of a request that stays here does not contain it.
         let outcome = Box::pin(send(wait, forwarder, &route, given)).await;
         let LockingRequest { lock, client, .. } = &mut *wait.request;
         let key = &lock.keys[0];
@@ -73,8 +74,8 @@ pub(super) async fn wait_or_forward<N: Network>(
                 fence.gateway.locks.forget_holder(key, &route);
                 sendings += 1;
                 let moved = reason == RefusalReason::NotHolder.word();
-                // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so none
-                // begins when no time is left.
+                // If the other gateway has failed and not only lost the key, a third gateway would fail as well. Each
+                // sending takes time, so none begins when no time is left.
                 if !moved || sendings == MAX_FORWARDS || left().is_zero() {
                     place = WaitGateway::Here;
                 }
@@ -87,19 +88,20 @@ pub(super) async fn wait_or_forward<N: Network>(
 pub(super) struct SoleHolderRefusalTexts {
     /// The gateway, as the subject of a sentence.
     pub(super) gateway: &'static str,
-    /// Its session is over, so no gateway can serve the request any more.
+    /// The detail when the session of that gateway is over, so that no gateway can serve the request any more.
     pub(super) session_over: &'static str,
-    /// This gateway has no `peer`, so it cannot forward.
+    /// The detail when this gateway has no `peer`, so that it cannot forward.
     pub(super) no_forwarder: &'static str,
-    /// The refusal with one of these details, while the gateway cannot be reached.
+    /// Makes the refusal with one of these details.
     pub(super) unavailable: fn(Cow<'static, str>) -> Refusal,
 }
 
 /// Forwards the request to the gateway whose session has this member node: no other gateway can serve the request.
-/// `left`: how long the request may wait there, asked when that gateway is found.
+/// `left` returns how long the request may wait there; it is called once the route to that gateway is found.
 ///
 /// # Errors
-/// The session is over, the gateway cannot be reached or has refused the request, or the outcome is not known.
+/// Returns an error if the session is over, if the gateway cannot be reached or has refused the request, or if the
+/// outcome is not known.
 pub(super) async fn forward_to_member<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     member: &str,
@@ -128,7 +130,7 @@ pub(super) async fn forward_to_member<N: Network>(
     }
 }
 
-/// `left`: how long the request may wait for its key at the other gateway.
+/// Sends the request over `route`. It may wait for its key at the other gateway for `left`.
 async fn send<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     forwarder: &PeerForwarder<N>,

@@ -20,7 +20,7 @@ use hyper::{HeaderMap, header::HeaderValue};
 use super::{context::WorkerFenceContext, deadlock_hints::TraceKeyEntryGuard, request::LockingRequest};
 use crate::steps::authorized::DispatchPermit;
 
-/// A lock that one request holds. Shared by everything that still needs it, and given on when that is over.
+/// A lock that one request holds. All that still needs the lock shares it, and the last drop releases it.
 pub struct HeldLock {
     pub(super) tenure: GrantGuard,
     pub(super) keys: Rc<[ResourceKey]>,
@@ -28,17 +28,18 @@ pub struct HeldLock {
     /// Signs the tickets for a guard, and for a service that may call back.
     tickets: Option<Arc<TicketIssuer>>,
     operation: Option<Rc<FencingOperationHeader>>,
-    /// Whether a guard passes the ticket on to the service.
+    /// Tells whether a guard passes the ticket on to the service.
     nested: NestedRequestPolicy,
-    /// The dispatch in which the request was called, for a guard.
+    /// The dispatch in which a service sent this request; it is stamped for a guard.
     called_from: Option<FencingToken>,
     pub(super) running: Rc<RunningRequestGuard>,
     _timer: HoldMetricsGuard,
-    /// The request's trace has these keys, so that a call back can be recognised.
+    /// Records that the request's trace holds these keys, to recognise a request that waits for its own
+    /// caller.
     _trace: Option<Box<TraceKeyEntryGuard>>,
-    /// The request is listed at its keys as long as this lives.
+    /// Keeps the request in the list of requests of its keys.
     _entry: Option<Rc<RequestTrackGuard>>,
-    /// The place in its client's share, where shares are limited.
+    /// Counts the request in its client's quota, where the route limits the requests of each client.
     _share: Option<Rc<ClientQuotaPermit>>,
 }
 
@@ -46,14 +47,14 @@ pub struct HeldLock {
 pub(super) struct JoinedTenure {
     /// All keys of the tenure, as its ticket has them.
     pub(super) keys: Rc<[ResourceKey]>,
-    /// The dispatch in which the request was called.
+    /// The dispatch in which a service sent the request; `None` under a lease.
     pub(super) from: Option<FencingToken>,
     pub(super) tenure: GrantGuard,
     pub(super) mode: LockMode,
 }
 
 impl HeldLock {
-    /// The lock of a request that has acquired it. `from`: the dispatch in which the request was called.
+    /// The lock of a request that has acquired it itself.
     pub(super) fn granted<N>(
         fence: &WorkerFenceContext<N>,
         request: &LockingRequest,
@@ -105,14 +106,15 @@ impl HeldLock {
         }
     }
 
-    /// Records at the keys that this request has them.
+    /// Records that this request holds its keys, in the trace index and in the list of requests of each key.
     pub(super) fn record_request_as_holder<N>(
         mut self,
         fence: &WorkerFenceContext<N>,
         request: &LockingRequest,
         rule: &FenceRule,
     ) -> Self {
-        // No other request can be in a trace that has begun here.
+        // The hint after a wait asks for a ticket. Only a service that may call back gets one, so only there the trace
+        // is recorded.
         if rule.nested == NestedRequestPolicy::Allow {
             self._trace =
                 Some(Box::new(fence.gateway.traces.insert(&self.keys, request.keyed.trace.context.id)));
@@ -122,13 +124,13 @@ impl HeldLock {
         self
     }
 
-    /// Keeps the place of the request in its client's share.
+    /// Keeps `share`, which counts the request in its client's quota, as long as the lock is held.
     pub(super) fn with_client_share(self, share: Option<Rc<ClientQuotaPermit>>) -> Self {
         Self { _share: share, ..self }
     }
 }
 
-/// The keys in the form for guards, tickets and services: each permit of a key has watermarks of its own.
+/// Returns the keys as guards, tickets and services see them: each permit of a key has watermarks of its own.
 pub(super) fn keys_with_permit(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
     tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::all_for_permit(keys, permit))
 }

@@ -14,10 +14,10 @@ use super::{
     request::LockingRequest,
 };
 
-/// The request's turn under the lease, here or at the gateway that holds the lease.
+/// Waits for the request's turn under the lease, here or at the gateway that holds the lease.
 ///
 /// # Errors
-/// The lease is over, does not cover the request, or the turn does not come in time.
+/// Returns an error if the lease is over, does not cover the request, or the turn does not come in time.
 pub(super) async fn take_turn<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     id: &LeaseId,
@@ -57,14 +57,15 @@ pub(super) async fn take_turn<N: Network>(
     Ok(AcquisitionOutcome::Held(held))
 }
 
-/// Another process has the lease. Only that gateway has the queue of its requests.
+/// Forwards the request to the gateway that has the lease: only that gateway has the queue of the lease's
+/// requests.
 async fn forward_to_issuer<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     leases: &LeaseTable,
     id: &LeaseId,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let session_over = "the session of the lease is over";
-    // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
+    // A forwarded request is not forwarded again: the gateway that sent it has looked up the holder in ZooKeeper.
     if wait.request.keyed.source.forwarded.is_some() {
         return leases.find(id).and_then(|_| Err(Refusal::new(RefusalReason::StaleToken, session_over)));
     }

@@ -1,4 +1,4 @@
-//! The lock at this gateway: granted at once where it is held here and free, or after a wait.
+//! Takes the lock at this gateway: at once where it is held here and free, or after a wait.
 
 use std::time::Duration;
 
@@ -14,17 +14,18 @@ use tokio::time::Instant;
 
 use super::{held_lock::HeldLock, lock_wait::RequestLockWaitContext, request::LockingRequest};
 
-/// The result of waiting here.
+/// The result of waiting for a lock at this gateway.
 pub(super) enum LocalLockOutcome {
     Held(HeldLock),
     /// The route to the gateway that holds the key.
     ForwardTo(HolderRoute),
 }
 
-/// `limit`: the longest wait. `place`: until the lock is here, or until the gateway that holds it is known.
+/// Waits for the lock, for at most `limit`. With `place` the wait also ends when the gateway that holds the
+/// key is known, if the request may be served there.
 ///
 /// # Errors
-/// The lock is not granted in time, the gateway stops, or the client has left.
+/// Returns an error if the lock is not granted in time, the gateway stops, or the client has left.
 pub(super) async fn acquire<N>(
     wait: &mut RequestLockWaitContext<'_, N>,
     limit: Duration,
@@ -58,7 +59,7 @@ pub(super) async fn acquire<N>(
         () = client.wait_disconnected() => {
             metrics.record_acquire(AcquireLabel::ClientGone, mode, began.elapsed());
             fence.gateway.hot_keys.record_wait(&lock.keys, began.elapsed(), true);
-            // The client has disconnected, so this answer has no reader.
+            // The client has disconnected, so nobody reads this refusal.
             return Err(Refusal::new(RefusalReason::Locked, "the client went away while waiting"));
         }
     };

@@ -1,5 +1,5 @@
-//! A request that waits for its lock, and the waits that it has wherever the lock comes from: until requests under former
-//! keys are over, and other gateways take the same lock.
+//! A request that waits for its lock, and the two waits that precede every lock: until requests under former keys are
+//! over, and until all gateways of the installation take the same lock for the route.
 
 use std::time::Duration;
 
@@ -33,11 +33,11 @@ pub(super) enum AcquisitionOutcome {
     Answered(Box<Reply>),
 }
 
-/// However short the wait of the request, ZooKeeper has this long to publish a changed plan.
+/// The least time that a request waits for ZooKeeper to publish a changed plan, even if its own wait is shorter.
 const MIN_COMPAT_WAIT: Duration = Duration::from_secs(1);
 
 impl<N> RequestLockWaitContext<'_, N> {
-    /// Waits until no request runs that may lock the same resource under a key of the former plan.
+    /// Waits until no request is running that may lock the same resource under a key of the former plan.
     pub(super) async fn wait_former_keys(&mut self) -> Result<(), Refusal> {
         let Self { fence, request, rule, deadline, .. } = self;
         let LockingRequest { keyed, client, .. } = &mut **request;
@@ -55,11 +55,11 @@ impl<N> RequestLockWaitContext<'_, N> {
         }
     }
 
-    /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
-    /// the lock request then fails with that reason.
+    /// Returns when the session that would take the lock may serve the route. It also returns if there is no session:
+    /// the lock request then fails for that reason.
     ///
     /// # Errors
-    /// An older gateway locks the same resource in another way, or may do so.
+    /// Returns an error if an older gateway locks the same resource in another way, or may do so.
     pub(super) async fn wait_plan_compatible(&mut self) -> Result<(), Refusal> {
         let Self { fence, request, .. } = self;
         let LockingRequest { keyed, lock, client, .. } = &mut **request;
@@ -75,8 +75,8 @@ impl<N> RequestLockWaitContext<'_, N> {
                 }
                 RouteCompatibility::Unknown => {}
             }
-            // Most requests need not subscribe. One that does checks once more, because a change may have come
-            // before.
+            // Most requests need no subscription. After subscribing the check runs once more, because the plans may
+            // have changed between the check and the subscription.
             let Some(changes) = &mut changes else {
                 changes = Some(fence.compat.subscribe());
                 continue;
@@ -98,15 +98,15 @@ impl<N> RequestLockWaitContext<'_, N> {
         }
     }
 
-    /// Whether the session that got the lock may serve the route. It may be another session than the one that was
-    /// checked before.
+    /// True if the session that got the lock may serve the route. It may be another session than the one that was
+    /// checked before the lock was requested.
     pub(super) fn is_session_compatible(&self, held: &HeldLock) -> bool {
         let session = held.tenure.validity().session_id();
         self.fence.compat.route_compatibility(session, self.request.lock.route)
             == RouteCompatibility::Compatible
     }
 
-    /// After a wait in vain: adds what the client can do, if the request may have waited for itself.
+    /// Adds to the refusal after a wait what the client can do if the request may have waited for its own caller.
     pub(super) fn add_deadlock_hint(&self, refusal: Refusal) -> Refusal {
         let LockingRequest { keyed, lock, .. } = &*self.request;
         let trace = keyed.trace.context;

@@ -12,10 +12,12 @@ use tracing::info;
 use super::{context::WorkerFenceContext, held_lock::HeldLock, request::LockingRequest};
 use crate::steps::key::name;
 
-/// `None` for a request that is no operation, or whose operation is stored elsewhere.
+/// Records the operation of the request; `None` for a request that is no operation, or whose operation is
+/// stored elsewhere.
 ///
 /// # Errors
-/// The operation was done or begun before, it could not be recorded under the lock, or the client has left.
+/// Returns an error if the operation was done or begun before, if it could not be recorded under the lock, or
+/// if the client has left.
 pub(super) async fn record_operation<N: Network>(
     fence: &WorkerFenceContext<N>,
     request: &mut LockingRequest,
@@ -42,23 +44,25 @@ pub(super) async fn record_operation<N: Network>(
         memory: once.memory,
     };
     failpoint::pass("before_admission");
-    // Boxed, so that other requests do not carry this future along.
+    // The future is boxed, so that the futures of other requests do not contain it.
     let admitting = Box::pin(fence.gateway.locks.admit_operation(wanted));
     let admitted = tokio::select! {
         admitted = admitting => admitted,
         () = held.tenure.permission().wait_expired(&fence.plan.process.clock) => {
-            // A lock that was removed is noticed here, or by the transaction that does not find its node.
+            // If the lock node was removed, either this check finds out, or the transaction that does not
+            // find the node.
             Err(match held.tenure.validity().is_lock_node_removed() {
                 true => AdmitOperationError::Lost,
                 false => AdmitOperationError::Service("the session could not be proven any more".into()),
             })
         }
-        // The client has disconnected, so this answer has no reader.
+        // The client has disconnected, so nobody reads this refusal.
         () = client.wait_disconnected() => return Err(Refusal::new(RefusalReason::Locked, "the client went away")),
     };
     match admitted.map_err(Refusal::from) {
         Ok(admitted) => Ok(Some(admitted)),
-        // A repeated operation is reported, and happens again.
+        // On a route that only observes, a repeated operation is reported, and the request is sent all the
+        // same.
         Err(refusal) if rule.enforce == Enforcement::Observe => {
             info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
             keyed.context.update_lock(|facts| facts.observed = Some(refusal.reason));

@@ -1,8 +1,8 @@
 //! Sends a request to the gateway that holds its key, and reports how the request ended, as far as that is known.
 //!
-//! A pause anywhere in here makes a request late, and does no other harm: tokens come only from the tenure of the
-//! other gateway, and this gateway holds nothing meanwhile. A request of which a byte was written is never sent
-//! again.
+//! A pause anywhere in this module makes a request late, and does no other harm: tokens come only from the tenure of
+//! the other gateway, and this gateway holds nothing during the exchange. A request of which a byte was written is
+//! never sent again.
 
 use std::{pin::pin, rc::Rc, time::Duration};
 
@@ -43,7 +43,7 @@ use crate::{
     },
 };
 
-/// Each worker has one for each plan.
+/// Forwards requests to other gateways. Each worker has one for each plan.
 pub struct PeerForwarder<N> {
     pub network: N,
     pub local_peer: LocalPeerIdentity,
@@ -61,35 +61,35 @@ pub struct PeerForwardRequest<'r> {
     pub request: &'r KeyedRequest,
     /// The digest of the client's certificate, where it is a part of the operation's fingerprint.
     pub certificate: Option<&'r str>,
-    /// How long the request may wait there for its key.
+    /// How long the request may wait for its key at the other gateway.
     pub left: Duration,
     pub ended_sessions: &'r EndedPeerSessions,
 }
 
 /// The result of sending a request to another gateway.
 pub enum PeerForwardOutcome {
-    /// The answer of the other gateway. It goes to the client unchanged.
+    /// The answer of the other gateway, which goes to the client unchanged.
     Answered(Reply),
-    /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. With the reason, for
-    /// the log.
+    /// The other gateway has dispatched nothing and cannot do so any more, so the request may queue here. The reason is
+    /// for the log.
     Requeue(&'static str),
     /// As [`PeerForwardOutcome::Requeue`], because the other gateway could not be reached. Another attempt now would fail as well.
     Unreachable(&'static str),
-    /// The client has disconnected, or the outcome is unknown.
+    /// The request is refused, because its client has disconnected or its outcome is unknown.
     Refused(Refusal),
 }
 
-/// Added to the time that the other gateway may take by its own limits.
+/// The time that is added to the sum of the other gateway's own time limits.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// How often a gateway whose session has ended is probed for liveness, and the longest time for each answer.
+/// The interval of liveness probes to a gateway whose session has ended, and the longest time for each answer.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<N: Network> PeerForwarder<N> {
     /// Forwards a request, and waits for its answer as long as its client does.
     ///
     /// # Cancellation
-    /// Must not be dropped before it returns: it would not be known whether anything was written.
+    /// The future must not be dropped before it returns: it would not be known whether a byte was written.
     pub async fn forward(
         &self,
         outbound: PeerForwardRequest<'_>,
@@ -124,8 +124,8 @@ impl<N: Network> PeerForwarder<N> {
         outcome
     }
 
-    /// Forwards a request. Waits as long as its client does, but not beyond half of our drain: an answer that is missing
-    /// then could take longer than this process has left.
+    /// Forwards a request, and waits as long as its client does, but no longer than half of this process's drain: an
+    /// answer that is missing by then could take longer than the process has left.
     pub(super) async fn forward_while_serving(
         &self,
         outbound: PeerForwardRequest<'_>,
@@ -139,8 +139,8 @@ impl<N: Network> PeerForwarder<N> {
             () = client.wait_disconnected() => false,
             () = wait_drain(drain, &outbound.request.plan) => true,
         };
-        // For the forwarder this looks like a client that disconnected. Only the forwarder can report whether
-        // anything was written.
+        // The drop tells the forwarder that the client has disconnected. The wait goes on, because only the forwarder
+        // can report whether a byte was written.
         drop(present);
         match forwarding.await {
             PeerForwardOutcome::Refused(refusal) if drained => {
@@ -162,7 +162,8 @@ impl<N: Network> PeerForwarder<N> {
             network: &self.network,
             clock: &self.plan.process.clock,
             secured: self.local_peer.secured.as_deref(),
-            // The gateways of one installation usually have the same settings.
+            // The idle timeout of the other gateway is not known; the gateways of an installation usually have the same
+            // settings.
             kept: self.plan.config.plan.listener.timeouts.idle / 2,
             left,
         };
@@ -201,7 +202,7 @@ impl<N: Network> PeerForwarder<N> {
             match answered {
                 Ok(response) => return self.handle_response(response, connection, request, sent, until),
                 Err(failed) => match self.classify_error(failed, connection) {
-                    // The connection was closed while it was idle.
+                    // The other gateway closed the connection while it was idle, so the next attempt uses a new one.
                     PeerForwardError::Unsent { reused: true } => fresh = true,
                     PeerForwardError::Unsent { reused: false } => {
                         self.idle.close_idle(route);
@@ -213,8 +214,9 @@ impl<N: Network> PeerForwarder<N> {
         }
     }
 
-    /// Resolves when the session of the other gateway has ended, and its process no longer answers: it is frozen, cut
-    /// off or gone. A gateway that runs still returns a request, or has dispatched it and gets its answer.
+    /// Returns when the session of the other gateway has ended and its process no longer answers: it is frozen, cut off
+    /// or gone. A process that answers still returns the request, or has dispatched it and gets the answer of the
+    /// upstream.
     async fn wait_holder_lost(
         &self,
         dial: &PeerDialOptions<'_, N>,
@@ -227,9 +229,9 @@ impl<N: Network> PeerForwarder<N> {
         }
     }
 
-    /// The longest time that the other gateway may take beside the wait: it buffers the body in full, may try the
-    /// upstream twice, and buffers the answer in full before it sends a byte of it. After that the outcome is
-    /// unknown. A gateway that is frozen is abandoned sooner, when its session is over. This limit is for one whose
+    /// The longest time that the other gateway may take beside the wait for the key: it buffers the body in full, may
+    /// try the upstream twice, and buffers the answer in full before it sends a byte of it. After that time the outcome
+    /// is unknown. A gateway that is frozen is given up sooner, when its session is over; this limit is for one whose
     /// session lives on.
     fn response_timeout(&self, request: &KeyedRequest) -> Duration {
         let plan = &self.plan.config.plan;
@@ -238,7 +240,8 @@ impl<N: Network> PeerForwarder<N> {
         attempt * 2 + upstream.response_body_idle + plan.listener.timeouts.request_body + MARGIN
     }
 
-    /// The client's own request, with a field of ours for the other gateway.
+    /// Builds the request for the other gateway: the client's own, with the field by which this gateway proves to be
+    /// one.
     fn build_request(
         &self,
         mut http: Request<Body>,
@@ -249,11 +252,11 @@ impl<N: Network> PeerForwarder<N> {
         let client = PeerForwardedIdentity { certificate, name: request.source.client_name() };
         let value = header::encode(&route.secret, key.as_str(), left, client, &self.local_peer.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
-        // Marked as sensitive, so that no library stores or logs it.
+        // The field has a secret. Sensitive values are not logged, and not stored by header compression.
         value.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
         if let Some(CallbackTicket::Valid(from)) = &request.source.callback {
-            // The gateway that holds the key checks the ticket.
+            // The ticket is passed on, because the gateway that holds the key checks it.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.token_header.clone());
         }
@@ -270,7 +273,7 @@ impl<N: Network> PeerForwarder<N> {
         Some(http)
     }
 
-    /// The head of the answer is complete.
+    /// Decides by the head of the answer how the request ended.
     fn handle_response(
         &self,
         response: Response<Incoming>,
@@ -290,21 +293,21 @@ impl<N: Network> PeerForwarder<N> {
         if report.reason == Some(RefusalReason::PeerForbidden)
             && report.outcome == DispatchOutcome::NotDispatched
         {
-            // The gateway at the other end does not have the peer secret any more.
+            // The other gateway does not accept the peer secret any more, so its idle connections are closed as well.
             connection.abort();
             self.idle.close_idle(connection.holder_route());
             return PeerForwardOutcome::Requeue(RefusalReason::PeerForbidden.word());
         }
         if closes_connection(response.headers()) {
-            // The other gateway is probably stopping. A request that met the end of an idle connection would have an
-            // unknown outcome.
+            // The other gateway is probably stopping. If it closed an idle connection just as a request is sent over
+            // it, the outcome of that request would be unknown.
             self.idle.close_idle(connection.holder_route());
         }
         let gateway = connection.holder_route().gateway.clone();
         let reply = self.build_reply(response, connection, request);
         if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
             let reason = report.reason.map_or("not-dispatched", RefusalReason::word);
-            // The answer is short, and is read to its end only so that the connection can be used again.
+            // The answer is short. It is read to its end only so that the connection can be used again.
             tokio::task::spawn_local(async move { drop(reply.into_body().drain_short().await) });
             return PeerForwardOutcome::Requeue(reason);
         }
@@ -313,8 +316,8 @@ impl<N: Network> PeerForwarder<N> {
         PeerForwardOutcome::Answered(reply)
     }
 
-    /// The answer as it is, without the hop-by-hop fields. Its report about the fence is trusted, because requests
-    /// are forwarded only to gateways.
+    /// Passes the answer on as it is, without the hop-by-hop fields. Its report about the fence is trusted, because
+    /// requests are forwarded only to gateways.
     fn build_reply(
         &self,
         response: Response<Incoming>,
@@ -335,8 +338,8 @@ impl<N: Network> PeerForwarder<N> {
 
     fn classify_error(&self, failed: SendRequestError, mut connection: PeerConnection) -> PeerForwardError {
         let unwritten = connection.abort();
-        // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
-        // bytes of the request: TLS closes a connection with a message of its own.
+        // The library gives a request back only if it has not begun to send it. If bytes were written all the same,
+        // they are none of the request: TLS closes a connection with a message of its own.
         if unwritten || failed.request.is_some() {
             return PeerForwardError::Unsent { reused: connection.is_reused() };
         }
@@ -347,19 +350,19 @@ impl<N: Network> PeerForwarder<N> {
     }
 }
 
-/// The other gateway closes the connection after this answer.
+/// True if the other gateway closes the connection after this answer.
 fn closes_connection(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
 }
 
-/// An exchange that got no answer.
+/// The result of an exchange with another gateway that got no answer.
 enum PeerForwardError {
     Unsent { reused: bool },
     Unknown(Refusal),
 }
 
-/// Why the gateway stops waiting for an answer.
+/// The reason for which this gateway stops waiting for the answer of another one.
 enum PeerWaitStopReason {
     ClientGone,
     TimedOut,
@@ -374,8 +377,8 @@ async fn wait_stop(client: &mut ClientDisconnectWatch, due: Instant) -> PeerWait
     }
 }
 
-/// To the other gateway this looks like a client that disconnected: it drops a request that waits, and finishes one
-/// that was dispatched.
+/// Closes the connection, which the other gateway takes for a client that disconnected: it drops a request that waits
+/// for its lock, and finishes one that was dispatched.
 fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) -> PeerForwardOutcome {
     match (ended, connection.abort()) {
         (PeerWaitStopReason::ClientGone, true) => {
@@ -401,7 +404,7 @@ fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) ->
     }
 }
 
-/// Returns when a draining gateway should send a waiting request elsewhere. A request may wait for half of the drain.
+/// Returns when a draining gateway should send a waiting request elsewhere, after half of the drain.
 pub(super) async fn wait_drain(drain: &CancellationToken, plan: &CommonServingPlan) {
     drain.cancelled().await;
     sleep(plan.listener.timeouts.drain / 2).await;
@@ -416,7 +419,7 @@ fn stopped_refusal(outcome: DispatchOutcome) -> Refusal {
     Refusal::new(reason, "another gateway had not answered when this one stops")
 }
 
-/// The client has disconnected, so this answer has no reader.
+/// Refuses a request whose client has disconnected. Nobody reads the refusal.
 fn client_gone_refusal(reason: RefusalReason) -> Refusal {
     Refusal::new(reason, "the client went away while another gateway had its request")
 }

@@ -1,5 +1,5 @@
-//! Gives a lock on at the end of its exchange. Without a report of that end, the upstream may still be at work, and the lock
-//! is kept: see [`abandoned`].
+//! Releases a lock at the end of its exchange. Without a report of that end, the upstream may still be at work, and the
+//! lock is kept: see [`abandoned`].
 
 mod abandoned;
 
@@ -20,8 +20,8 @@ use crate::{
     steps::{answer::ExchangeObserver, forward::wait_lock_lost},
 };
 
-/// The lock is given on when this is dropped, or later, where the upstream must get its time first. A panic of the task
-/// that works for the request drops it as well.
+/// Releases the lock when it is dropped, or later where the upstream must get its time first. A panic of the task that
+/// works for the request drops it as well, so the same rules apply.
 pub(super) struct LockReleaseGuard {
     held: Rc<HeldLock>,
     policy: AbandonedHoldPolicy,
@@ -29,7 +29,7 @@ pub(super) struct LockReleaseGuard {
     /// The record of the operation, where ZooKeeper stores operations.
     record: Option<OperationPermit>,
     exchange: Rc<UpstreamExchange>,
-    /// Counts the request as in flight until its answer is here.
+    /// Keeps the count of the request as in flight until its answer came.
     _context: Rc<RequestContext>,
     end: ExchangeEnd,
 }
@@ -56,7 +56,8 @@ impl LockReleaseGuard {
             }
         };
         let record = self.record.take();
-        // Dropped before the wait: the connection may soon carry another exchange.
+        // The guard is dropped before the record is written: during that wait the connection may carry another
+        // exchange, whose gate the guard must not read.
         drop(self);
         if let (Some(record), DispatchOutcome::NotDispatched) = (record, refusal.outcome()) {
             record.complete(OperationOutcome::NotExecuted).await;
@@ -73,7 +74,7 @@ impl ExchangeObserver for LockReleaseGuard {
     async fn on_complete(mut self, head: &Parts, _: Option<&Bytes>) {
         let answer = self.exchange.answer();
         if answer.is_inconclusive {
-            // Dropped without a report, the record of the operation has an unknown outcome.
+            // The record of the operation is dropped without a report, so its outcome stays unknown.
             self.end = ExchangeEnd::Unfinished;
             self.held.tenure.retire();
             let token = self.exchange.token().map(|token| token.to_string());
@@ -82,7 +83,7 @@ impl ExchangeObserver for LockReleaseGuard {
         }
         self.end = ExchangeEnd::Complete;
         if let Some(record) = self.record.take() {
-            // Recorded before the key is released, so that the next holder finds the outcome.
+            // The outcome is recorded before the key is released, so that the next holder finds it.
             record_response(record, head.status, answer.retires_grant).await;
         }
         if !answer.retires_grant {
@@ -90,12 +91,12 @@ impl ExchangeObserver for LockReleaseGuard {
         }
     }
 
-    /// The tenure retires, because nothing was reported about the end.
+    /// The drop retires the tenure, because the end of the execution was not reported.
     fn on_response_broken(mut self) {
         self.end = ExchangeEnd::Broken;
     }
 
-    /// The key stays closed until the upstream has had its time.
+    /// The drop keeps the key closed until the upstream has had its time.
     fn on_locally_aborted(self) {}
 
     fn keys(&self) -> String {
@@ -109,15 +110,15 @@ impl Drop for LockReleaseGuard {
     }
 }
 
-/// The upstream has answered in full. `refused`: the upstream reports that the token was stale and that nothing was
-/// done.
+/// Records the outcome after the upstream has answered in full. If `refused`, the upstream has reported that the token
+/// was stale and that it did nothing.
 async fn record_response(record: OperationPermit, status: StatusCode, refused: bool) {
     let outcome = if refused {
         Some(OperationOutcome::NotExecuted)
     } else {
         record.outcome_for_status(status.as_u16())
     };
-    // Without this call the outcome stays unknown.
+    // If [`OperationPermit::complete`] is not called, the outcome stays unknown.
     if let Some(outcome) = outcome {
         record.complete(outcome).await;
     }

@@ -35,7 +35,7 @@ pub(super) struct LockingRequest {
     pub(super) keyed: KeyedRequest,
     pub(super) lock: RequestLockSpec,
     pub(super) client: ClientDisconnectWatch,
-    /// Its entry among the requests of its keys.
+    /// The entry of the request in the list of requests of its keys.
     pub(super) entry: Rc<RequestTrackGuard>,
     pub(super) listed: ActiveRequest,
 }
@@ -46,7 +46,7 @@ pub(super) enum CallerLockRelation {
     NoCaller,
     /// All keys of the request are held by the dispatch in which it was called.
     SameKeys(Rc<ParentDispatch>),
-    /// None of its keys is held by its caller.
+    /// The request was sent inside a dispatch, and that dispatch holds none of its keys.
     OtherKeys(Rc<ParentDispatch>),
     /// The request belongs to a client that holds a lease.
     UnderLease(Rc<LeaseId>),
@@ -70,7 +70,7 @@ impl LockingRequest {
         Self { keyed, lock, client, entry, listed }
     }
 
-    /// A place in the client's share of the route; `None` where shares are not limited.
+    /// Counts the request in its client's quota of the route; `None` where the route has no quota.
     pub(super) fn acquire_client_share(
         &self,
         rule: &FenceRule,
@@ -87,20 +87,22 @@ impl LockingRequest {
             .ok_or_else(|| Refusal::new(RefusalReason::ClientLimit, "the client has its share of the route"))
     }
 
-    /// Until when the request waits for its lock. A request from another gateway waits no longer than that gateway allows.
+    /// The moment until which the request waits for its lock. For a request from another gateway it is at most the
+    /// moment that gateway allows.
     pub(super) fn wait_deadline(&self, relation: &CallerLockRelation, rule: &FenceRule) -> Instant {
         let wait = match relation {
             CallerLockRelation::NoCaller | CallerLockRelation::UnderLease(_) => max_wait(&self.keyed, rule),
-            // The caller waits for this request, and others wait for the caller, so it must not wait itself.
+            // A request that is sent inside a dispatch does not wait: its caller waits for it, and others wait for the
+            // caller.
             CallerLockRelation::SameKeys(_) | CallerLockRelation::OtherKeys(_) => Duration::ZERO,
         };
         let ours = Instant::now() + wait;
         self.keyed.source.forwarded.as_ref().map_or(ours, |forwarded| ours.min(forwarded.until))
     }
 
-    /// A copy of the request for a second attempt, in case a guard reports that a newer tenure came first. A streamed
-    /// body cannot be sent again. Nothing that runs under the lock of its caller or client is tried again under
-    /// another lock.
+    /// Copies the request for a second attempt, in case a guard reports that a newer tenure came first. `None` for a
+    /// streamed body, which cannot be sent again, and for a request that runs under the lock of its caller or client:
+    /// it is not tried again under another lock.
     pub(super) fn retry_copy(
         &self,
         relation: &CallerLockRelation,
@@ -116,11 +118,12 @@ impl LockingRequest {
 }
 
 impl CallerLockRelation {
-    /// `grants_leases`: whether this installation grants leases.
+    /// Finds the relation by the ticket and the lease that the request shows. `grants_leases` tells whether this
+    /// installation grants leases.
     ///
     /// # Errors
-    /// A request that is called in this way can never run; or the route requires a lease and the request has none, or
-    /// the route accepts no lease.
+    /// Returns an error if a request that is called in this way can never run, if the route requires a lease and the
+    /// request has none, or if the route accepts no lease and the request has one.
     pub(super) fn find(request: &KeyedRequest, grants_leases: bool) -> Result<Self, Refusal> {
         let Some(lock) = &request.fenced else { return Ok(Self::NoCaller) };
         let rule = lock.fence(&request.plan);
@@ -151,10 +154,10 @@ impl CallerLockRelation {
             (RequestLeasePolicy::Required, None) => {
                 Err(Refusal::new(RefusalReason::LeaseRequired, "no `Fencing-Lease`"))
             }
-            // This installation grants no leases: the field is then like any other that a client must not write.
+            // Where no leases are granted, the field means nothing, as every field that a client must not write.
             (RequestLeasePolicy::Never, Some(_)) if !grants_leases => Ok(Self::NoCaller),
             (RequestLeasePolicy::Never, Some(_)) => {
-                // It would wait for the lock that its own client holds.
+                // The request would wait for the lock that its own client holds.
                 Err(Refusal::new(RefusalReason::LeaseForbidden, "its route takes no lease"))
             }
             (
@@ -168,7 +171,7 @@ impl CallerLockRelation {
         }
     }
 
-    /// The dispatch in which the request was called.
+    /// The token of the dispatch in which a service sent the request.
     pub(super) fn called_from(&self) -> Option<FencingToken> {
         match self {
             Self::SameKeys(from) | Self::OtherKeys(from) => Some(from.token),
@@ -176,8 +179,8 @@ impl CallerLockRelation {
         }
     }
 
-    /// A called request never waits for a lock. So where a lock is busy, the refusal names the deadlock and not a
-    /// wait.
+    /// Changes the refusal of a request that was sent inside a dispatch. Such a request never waits for a lock, so the
+    /// refusal for a busy lock names the deadlock and not a wait.
     pub(super) fn as_deadlock(&self, refusal: Refusal) -> Refusal {
         match (self, refusal.reason) {
             (Self::SameKeys(_) | Self::OtherKeys(_), RefusalReason::Locked | RefusalReason::QueueFull) => {
@@ -194,17 +197,19 @@ pub(super) fn deadlock_refusal(reason: impl Into<Cow<'static, str>>) -> Refusal 
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
-/// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
+/// The longest wait for the lock. The client can lower the wait of its route by `Prefer: wait=N` (RFC 7240), not raise
+/// it.
 pub fn max_wait(request: &KeyedRequest, rule: &FenceRule) -> Duration {
     let preferred =
         prefer::parse_wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
     preferred.map_or(rule.wait, |preferred| preferred.min(rule.wait))
 }
 
-/// Where a request may wait for its key. `relation`: `None` where the request is refused for it.
+/// Decides at which gateway a request may wait for its key. `relation` is `None` if the relation itself is refused.
 ///
 /// # Errors
-/// Another gateway has sent the request, but by our plan it needs other keys than the one that was sent with it.
+/// Returns an error if another gateway has sent the request, but by the plan of this one it does not need exactly the
+/// key that was sent with it.
 pub(super) fn wait_place(
     request: &KeyedRequest,
     relation: Option<&CallerLockRelation>,
@@ -225,14 +230,14 @@ pub(super) fn wait_place(
     }
 }
 
-/// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
+/// True if the route locks one key exclusively, keeps it for later requests, and refuses requests without the lock.
 fn caches_key(lock: &RequestLockSpec, rule: &FenceRule) -> bool {
     let cached = matches!(rule.hold, LockReusePolicy::Cached(_)) && lock.keys.len() == 1;
     cached && lock.mode == LockMode::Exclusive && rule.enforce == Enforcement::Refuse
 }
 
-/// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
-/// the bytes are no request any more.
+/// A request may be forwarded only if its body was buffered in full, because it may come back and be served here. One
+/// that switches protocols stays here: the bytes after the switch are no request.
 fn allowed_place(request: &KeyedRequest, lock: &RequestLockSpec) -> WaitGateway {
     let sends = lock.fence(&request.plan).forward == PeerForwardPolicy::Holder;
     let whole = request.http.body().try_clone().is_some();

@@ -9,19 +9,19 @@ use crate::request_context::ResponseReplayExtent;
 /// The guard's report about one dispatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GuardDispatchReport {
-    /// `None` where the answer has no report, so no guard has seen it.
+    /// `None` if the answer has no report. Then no guard has seen the request.
     outcome: Option<DispatchOutcome>,
     reason: Option<RefusalReason>,
-    /// The guard's own reason for refusing. This request was then not let in.
+    /// The guard's own reason for its refusal. If there is one, the guard has not let this request in.
     refusal: Option<RefusalReason>,
     reference: Option<String>,
     pub(super) replayed: Option<ResponseReplayExtent>,
     /// The reason for which the guard would have refused, if it did more than observe.
     pub(super) observed: Option<RefusalReason>,
-    /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a
-    /// proxy between guard and service answers in its own name. The guard keeps the key closed.
+    /// True if the guard has passed on an answer that may not be the service's: a proxy between guard and service
+    /// gives answers with this status itself. The guard keeps the key closed.
     pub(super) unfinished: bool,
-    /// Another hop has forwarded the request on its way to the guard.
+    /// True if a proxy has forwarded the request between the gateway and the guard.
     pub(super) hop_seen: bool,
 }
 
@@ -51,19 +51,19 @@ impl GuardDispatchReport {
         }
     }
 
-    /// Decides what the report means for the client. `direct`: no proxy between here and the guard sends a request
-    /// twice. Otherwise a refusal may be about the second copy while the first is being executed.
+    /// Decides what the report means for the client. `direct` is true if no proxy between here and the guard sends a
+    /// request twice. Otherwise a refusal may be about the second copy while the first one is being executed.
     ///
     /// # Errors
-    /// The upstream has not answered.
+    /// Returns the refusal for the client if no answer of the upstream can be passed on.
     pub(super) fn check_outcome(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
         match (self.outcome, self.refusal) {
             (_, Some(refusal)) => Err(self.to_guard_refusal(refusal, direct)),
             (Some(DispatchOutcome::Done | DispatchOutcome::Replayed), None) => Ok(()),
             (Some(DispatchOutcome::Unknown), None) if self.unfinished => Ok(()),
             (Some(DispatchOutcome::NotDispatched), None) if direct => {
-                // None of these reasons is the guard's fault, and a retry ends none of them. The client that a guard
-                // counts is our client, by the name that we have sent.
+                // None of these reasons is the guard's fault, and a retry ends none of them. For `ClientLimit` the
+                // guard has counted our client, by the name that we have sent.
                 let passed_on = self.reason.filter(|reason| {
                     use RefusalReason::{
                         BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect, UpstreamRefused,
@@ -81,8 +81,8 @@ impl GuardDispatchReport {
                     _ => refusal,
                 })
             }
-            // The answer has no report, so it is not a guard's, and the outcome is unknown. A successful answer is
-            // still passed on.
+            // An answer without a report does not come from a guard, so the outcome is unknown. If it is successful,
+            // it is still passed on.
             (None, None) if status.is_success() => Ok(()),
             (Some(DispatchOutcome::NotDispatched | DispatchOutcome::Unknown) | None, None) => {
                 let late = status == StatusCode::GATEWAY_TIMEOUT;
@@ -92,9 +92,9 @@ impl GuardDispatchReport {
         }
     }
 
-    /// The guard has let in this dispatch and stored its token. It does neither for a replayed answer, nor for an
-    /// operation that was done before, nor for a request that it lets pass only because it observes. A token that
-    /// only the gateway has stored makes the guard look as if its store had gone back.
+    /// True if the guard has let in this dispatch and stored its token. It does neither for a replayed answer, nor
+    /// for an operation that was done before, nor for a request that passes only because the guard observes. If the
+    /// gateway stored a token that the guard has not, the store of the guard would look as if it had gone back.
     pub(super) fn has_admitted(&self) -> bool {
         let runs_now = self.outcome == Some(DispatchOutcome::Done) && self.reason.is_none();
         runs_now && self.refusal.is_none() && self.observed.is_none()
@@ -118,7 +118,7 @@ impl GuardDispatchReport {
             _ => "",
         };
         let detail = format!("the guard refused: {}{clocks}", word.word());
-        // These reasons report the outcome of an earlier request, for any client.
+        // These reasons report the outcome of an earlier request with the same operation, so every client gets them.
         match word {
             RefusalReason::OutcomeRecordedUnknown => {
                 let refusal = Refusal::new(RefusalReason::OutcomeRecordedUnknown, detail);
@@ -127,7 +127,7 @@ impl GuardDispatchReport {
                     None => refusal,
                 };
             }
-            // No copy of this request can have been let in: they all have the same fingerprint.
+            // No other copy of this request can have been let in: all copies have the same fingerprint.
             RefusalReason::IdempotencyMismatch => return Refusal::new(word, detail),
             RefusalReason::InProgress if direct => return Refusal::new(word, detail),
             _ => {}
@@ -139,8 +139,8 @@ impl GuardDispatchReport {
             RefusalReason::Stale | RefusalReason::Floor | RefusalReason::Expired => {
                 Refusal::new(RefusalReason::Fenced, detail).with_grant_retirement()
             }
-            // The reason is about the resource and not about this tenure. A later attempt may be let in, and the
-            // reason is one for clients.
+            // The reason is about the resource and not about this tenure, and it is one that clients get. A later
+            // attempt may be let in.
             _ if word.is_guard_reason() && word.hearers() == RefusalAudience::Clients => {
                 Refusal::new(word, detail)
             }
@@ -179,7 +179,7 @@ mod tests {
         (refused.reason, refused.retires_grant())
     }
 
-    /// A refusal of the guard is accepted only where no proxy stands between it and the gateway.
+    /// A refusal of the guard counts as not executed only where no proxy stands between guard and gateway.
     #[test]
     fn refusal_counts_only_without_proxy() {
         for (word, reason, retires) in [
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// A duplicate has an unknown outcome, with a proxy in between and without.
+    /// The refusal `duplicate` means an unknown outcome, with and without a proxy between gateway and guard.
     #[test]
     fn duplicate_has_unknown_outcome() {
         for direct in [true, false] {
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// An answer of the upstream passes, and the outcome of one that broke off is unknown.
+    /// An answer of the upstream passes, and one that broke off means an unknown outcome.
     #[test]
     fn broken_answer_is_unknown() {
         for outcome in ["done", "replayed", "done; observe=stale", ""] {
@@ -258,7 +258,7 @@ mod tests {
         );
     }
 
-    /// Only a dispatch that ran now is certain to have raised a watermark.
+    /// Only a dispatch that the guard has executed now is certain to have raised a watermark.
     #[test]
     fn only_fresh_dispatch_raises_watermark() {
         assert!(parse_report("done", "").has_admitted());

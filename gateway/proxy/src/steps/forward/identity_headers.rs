@@ -1,4 +1,4 @@
-//! The fields in which the service learns of the client, and those that are kept from it.
+//! Writes the fields in which the service learns the identity of the client, and removes those that it must not get.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use hyper::{
 
 use crate::request_context::VerifiedClientIdentity;
 
-/// Writes what was verified of the client into the fields of the upstream, and takes its token away where the policy keeps
-/// that from the service: only a token that was verified, because any other is not for the gateway.
+/// Writes the verified identity of the client into the fields that the upstream wants. Removes the client's token where
+/// the policy keeps it from the service; a token that was not verified stays, because it is not for the gateway.
 ///
-/// Fields of these names were removed from the request when it came.
+/// Fields of these names that the client sent were removed by an earlier step.
 pub fn write_identity_headers(
     headers: &mut HeaderMap,
     identity: Option<&VerifiedClientIdentity>,
@@ -22,7 +22,7 @@ pub fn write_identity_headers(
     let Some(identity) = identity else { return };
     let fields = &upstream.identity_fields;
     if let (Some(field), Some(name)) = (&fields.client_name, &identity.client_name)
-        // The name is printable ASCII.
+        // The conversion does not fail, because the name is printable ASCII.
         && let Ok(value) = HeaderValue::from_str(name.as_str())
     {
         headers.insert(header_name(field), value);
@@ -42,8 +42,8 @@ fn header_name(name: &str) -> HeaderName {
     HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names")
 }
 
-/// Visible ASCII without `%` stands as it is, and every other byte percent-encoded: servers read other bytes differently, and
-/// two texts never have one value.
+/// Percent-encodes every byte but visible ASCII without `%`: servers read other bytes differently, and two texts must
+/// never have the same value.
 fn encode_claim(text: &str) -> HeaderValue {
     let mut value = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -60,7 +60,7 @@ fn encode_claim(text: &str) -> HeaderValue {
 mod tests {
     use super::*;
 
-    /// A claim is written in visible ASCII, whatever is in it, and no two in one way.
+    /// A claim with any bytes is written in visible ASCII, and two different claims are never written alike.
     #[test]
     fn claim_is_visible_ascii() {
         for (text, written) in [

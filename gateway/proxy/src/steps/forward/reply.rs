@@ -1,4 +1,4 @@
-//! The answer of an upstream on its way back, and the connection that the rest of it comes from.
+//! The answer of an upstream on its way to the client, and the connection over which the rest of it comes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use tracing::warn;
 use super::guard_report::GuardDispatchReport;
 use crate::request_context::PlanHandle;
 
-/// An answer of the upstream whose head is here.
+/// An answer of the upstream whose head has come.
 pub(super) struct UpstreamResponse<'a> {
     pub(super) response: Response<Incoming>,
     pub(super) checkout: CheckedOutConnection,
@@ -28,14 +28,15 @@ pub(super) struct UpstreamResponse<'a> {
 }
 
 impl UpstreamResponse<'_> {
-    /// `fenced`: the reader of the whole answer returns the connection to the pool.
+    /// Makes the reply for the client. For a fenced request the step that reads the whole answer returns the
+    /// connection to the pool; otherwise the end of the body does.
     pub(super) fn into_reply(self, fenced: bool) -> Reply {
         let Self { response, mut checkout, plan } = self;
         let (mut head, incoming) = response.into_parts();
         let incoming = (incoming, head.version);
         if head.headers.contains_key(TRANSFER_ENCODING) {
-            // The library has removed the chunked coding. A client would accept a length that stands beside it (RFC
-            // 9112, 6.3).
+            // The library has removed the chunked coding. The client would trust a `Content-Length` that came with it
+            // and that may be wrong (RFC 9112, 6.3).
             head.headers.remove(CONTENT_LENGTH);
         }
         merge_content_lengths(&mut head.headers);
@@ -43,8 +44,8 @@ impl UpstreamResponse<'_> {
             checkout.limit_idle_time(longest);
         }
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
-        // The version belongs to this hop. In HTTP/1.0 an answer without a length would look complete where it breaks
-        // off.
+        // The version belongs to the hop to the upstream. If an answer of HTTP/1.0 without a length broke off, it
+        // would look complete.
         head.version = Version::HTTP_11;
         let trailers = TrailerPolicy::Clean(plan.clone());
         let idle = checkout.upstream().response_body_idle;
@@ -59,8 +60,8 @@ impl UpstreamResponse<'_> {
     }
 }
 
-/// Passes interim answers of the upstream to the client (RFC 9110, 15.2), without the fields that only the gateway
-/// may write. A 100 Continue is not passed on: the gateway has answered that itself.
+/// Passes interim responses of the upstream to the client (RFC 9110, 15.2), without the fields that only the gateway
+/// may write. A 100 Continue is not passed on: the gateway has sent its own.
 pub(super) fn forward_informational_responses(
     http: &mut Request<Body>,
     interims: InformationalSender,
@@ -72,14 +73,15 @@ pub(super) fn forward_informational_responses(
         }
         let mut headers = answer.headers().clone();
         hop_by_hop::strip_hop_by_hop(&mut headers, &ours);
-        // An interim answer has no body that these fields could describe.
+        // An interim response has no body, so no length.
         headers.remove(CONTENT_LENGTH);
         interims.send(answer.status(), &headers);
     });
 }
 
-/// Leaves one `Content-Length` of several equal ones (RFC 9110, 8.6). Where a body follows, the library has refused
-/// different ones. Elsewhere (HEAD, 304) no reader depends on them, and a client could not know which is right.
+/// Leaves one `Content-Length` of several equal ones (RFC 9110, 8.6). If a body follows, the library has already
+/// refused different ones. In answers without a body (HEAD, 304) different ones are removed: a client could not know
+/// which is right.
 fn merge_content_lengths(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let (Some(line), more) = (lines.next(), lines.next()) else { return };
@@ -99,14 +101,15 @@ fn merge_content_lengths(headers: &mut HeaderMap) {
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// `Keep-Alive: timeout=N`: how long the upstream keeps an idle connection.
+/// Reads from `Keep-Alive: timeout=N` how long the upstream keeps an idle connection.
 fn keep_alive_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let timeout = text.split(',').find_map(|parameter| parameter.trim().strip_prefix("timeout="))?;
     timeout.parse().ok().map(Duration::from_secs)
 }
 
-/// True for a coding that the library does not remove: the client would get bytes in a coding that no field names.
+/// True for a transfer coding that the library does not remove: the client would get bytes in a coding that no field
+/// names.
 pub(super) fn has_content_coding(headers: &HeaderMap) -> bool {
     headers
         .get_all(TRANSFER_ENCODING)
@@ -114,8 +117,8 @@ pub(super) fn has_content_coding(headers: &HeaderMap) -> bool {
         .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
-/// An upstream that compares tokens has refused a stale one, and reports that. For any other 412 the reason is not
-/// known.
+/// True if an upstream that compares tokens reports that it has refused a stale token. For any other 412 the reason
+/// is not known.
 pub(super) fn is_stale_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     match headers.get(FENCING_REFUSAL) {
         Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
@@ -127,14 +130,14 @@ pub(super) fn is_stale_refusal(status: StatusCode, headers: &HeaderMap) -> bool 
     }
 }
 
-/// A filter or guard that enforces the deadline of a dispatch has refused it, and reports that.
+/// True if a filter or guard reports that it has refused a dispatch after its deadline.
 pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     let word = headers.get(FENCING_REFUSAL);
     status == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "expired")
 }
 
-/// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
-/// report.
+/// Counts a failure of the endpoint if its answer says that it, or its service, is out of order. A guard's refusal
+/// says nothing of that kind.
 pub(super) fn record_endpoint_result(checkout: &CheckedOutConnection, response: &Response<Incoming>) {
     let is_unavailable = matches!(response.status().as_u16(), 502..=504);
     if is_unavailable && !GuardDispatchReport::parse(response.headers()).has_outcome_or_refusal() {

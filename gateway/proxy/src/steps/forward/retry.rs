@@ -1,5 +1,5 @@
-//! Which requests may be sent a second time although the first may have arrived: requests without a lock that by
-//! their own definition change nothing (RFC 9110, 9.2.1 and 9.2.2).
+//! Decides which requests may be sent a second time although the first copy may have arrived: requests without a lock
+//! whose method is defined to change nothing (RFC 9110, 9.2.1 and 9.2.2).
 
 use fencegate_http::body::Body;
 use fencegate_http_client::upstream::client_connection::AcceptsTrailers;
@@ -11,21 +11,21 @@ use hyper::{
 
 use crate::steps::route::find_override;
 
-/// The head of a request that may be sent again, as one text. Most spares are never used, and a copy of all fields
-/// would be costly for each request.
+/// The head of a request that may be sent again, as one text. Most of these copies are never used, and a copy of the
+/// header map would be costly for each request.
 pub(super) struct RetryRequestHead {
     method: Method,
     takes_trailers: bool,
-    /// The target and all fields, each with its end of line, which none of them can contain.
+    /// The target and all fields, each followed by a line feed, which none of them can contain.
     lines: Vec<u8>,
 }
 
-/// A copy of the request, for the case that a pooled connection dies under it without a byte of an answer. Services
-/// close idle connections when they like, so every client with a pool meets this. Other methods, and requests with a
-/// body, are left to the client to repeat.
+/// Copies the request, for the case that a pooled connection is closed under it without a byte of an answer. Services
+/// close idle connections at any time, so every client with a pool meets this. Requests with other methods or with a
+/// body are not copied; their clients have to repeat them.
 ///
-/// `known`: whether a field overrides the method or the path, where that was checked. A GET with such a field changes
-/// something, if the service obeys that field.
+/// `known` tells whether a field overrides the method or the path; `None` if that was not checked. A GET with such a
+/// field changes something, if the service obeys the field.
 pub(super) fn retry_copy(http: &Request<Body>, known: Option<bool>) -> Option<RetryRequestHead> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
     let overridden = known.unwrap_or_else(|| find_override(http.headers()).is_some());
@@ -49,7 +49,7 @@ pub(super) fn retry_copy(http: &Request<Body>, known: Option<bool>) -> Option<Re
 const TYPICAL_HEAD_LEN: usize = 1000;
 
 impl RetryRequestHead {
-    /// `None` would be a mistake of ours: the target and the fields were valid before.
+    /// Makes the request again. `None` would be a bug: the target and the fields were valid when they were copied.
     pub(super) fn into_request(self) -> Option<Box<Request<Body>>> {
         let mut lines = self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
         let mut request = Request::new(Body::empty());
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// A request with a field that asks to be treated as another request is sent once.
+    /// A request with a field that overrides its method or path is sent once.
     #[test]
     fn method_override_prevents_retry() {
         for (name, may) in [
@@ -115,7 +115,7 @@ mod tests {
             let request = Request::get("/a").header(name, "POST").body(Body::from_bytes("".into()));
             let request = request.expect("a request");
             assert_eq!(retry_copy(&request, None).is_some(), may, "{name}");
-            // An earlier check is trusted.
+            // The result of an earlier check is trusted.
             assert!(retry_copy(&request, Some(true)).is_none());
         }
     }

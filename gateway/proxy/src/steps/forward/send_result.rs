@@ -1,5 +1,5 @@
-//! How far an exchange without an answer got. The write gate has the count of written bytes; the HTTP library does
-//! not.
+//! Finds out how much of a request was sent, if its exchange got no answer. The write gate counts the written bytes;
+//! the HTTP library does not.
 
 use fencegate_http::{
     body::Body,
@@ -21,10 +21,11 @@ use hyper::Request;
 
 use super::retry::RetryRequestHead;
 
-/// An attempt that got no answer.
+/// The result of an attempt that got no answer.
 pub(super) enum UpstreamAttemptError {
-    /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused`: the connection had
-    /// carried other requests before. `unprocessed`: the upstream has said that it has processed nothing of it.
+    /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused` is true if the
+    /// connection had carried other requests before, `unprocessed` if the upstream has said that it has processed
+    /// nothing of the request.
     Retry {
         back: Box<Request<Body>>,
         reused: bool,
@@ -33,9 +34,9 @@ pub(super) enum UpstreamAttemptError {
     Refused(Refusal),
 }
 
-/// What one attempt leaves for the next.
+/// The copies and facts of an attempt that decide whether the next one is possible.
 pub(super) struct RetryMaterial<'a> {
-    /// A body that is sent while the client still uploads it.
+    /// The exchange with the client, if the body is sent while the client still uploads it.
     pub(super) upload: Option<&'a ServerExchange>,
     /// A copy of the request, if it may be sent twice.
     pub(super) spare: Option<RetryRequestHead>,
@@ -43,14 +44,15 @@ pub(super) struct RetryMaterial<'a> {
     pub(super) unprocessed: Option<Box<Request<Body>>>,
 }
 
-/// The exchange broke before its answer.
+/// Decides what follows from an exchange that broke before its answer.
 pub(super) fn classify_failure(
     failed: SendRequestError,
     checkout: &mut CheckedOutConnection,
     RetryMaterial { upload, spare, unprocessed }: RetryMaterial<'_>,
     metrics: &WorkerMetrics,
 ) -> UpstreamAttemptError {
-    // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
+    // Once the gate is shut, the count of written bytes cannot grow. If the body broke off, the gate was shut before,
+    // and its first reason stays.
     checkout.gate().shut(if failed.why.is_parse() { GateShutReason::Cut } else { GateShutReason::Abandoned });
     let silent = checkout.pooled().is_reused_unanswered();
     let sent = match checkout.gate().written_bytes() {
@@ -88,8 +90,8 @@ pub(super) fn classify_failure(
     if cause == AttemptFailureKind::Closed && !(reused && sent != RequestSendState::Something) {
         checkout.record_failure();
     }
-    // The library gives a request back only if it has not begun to send it. Otherwise its body would go on in the
-    // middle.
+    // The library gives a request back only if it has not begun to send it. A request whose body was begun could only
+    // be continued in the middle.
     let back = match sent {
         RequestSendState::Harmless => spare.and_then(RetryRequestHead::into_request),
         RequestSendState::Unprocessed => unprocessed,
@@ -118,7 +120,8 @@ pub(super) fn classify_failure(
     }
 }
 
-/// The reason, if the client's body broke off or was late. A slow client must not look like a sick endpoint.
+/// The reason for the refusal, if the client's body broke off or was late. A slow client must not count as a failure
+/// of the endpoint.
 fn client_upload_failure(upload: Option<&ServerExchange>, sent: RequestSendState) -> Option<RefusalReason> {
     let upload = upload?;
     match (upload.body_state(), sent) {
@@ -126,7 +129,7 @@ fn client_upload_failure(upload: Option<&ServerExchange>, sent: RequestSendState
             Some(RefusalReason::Malformed)
         }
         (RequestBodyState::Broken, RequestSendState::Something) => Some(RefusalReason::BodyBroken),
-        // The body was here, and the upstream was too slow to read it.
+        // The client has sent its body in time, and the upstream was too slow to read it.
         (RequestBodyState::Overdue, _) if !upload.stalled.get() => None,
         (RequestBodyState::Overdue, RequestSendState::Nothing | RequestSendState::Unprocessed) => {
             Some(RefusalReason::SlowRequest)
@@ -136,14 +139,15 @@ fn client_upload_failure(upload: Option<&ServerExchange>, sent: RequestSendState
     }
 }
 
-/// Nothing of the body was read for this attempt, so the next attempt can have it.
+/// True if nothing of the body was read for this attempt, so that the next attempt can send it.
 fn is_body_untouched(upload: Option<&ServerExchange>) -> bool {
     upload.is_none_or(|upload| {
         matches!(upload.body_state(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
     })
 }
 
-/// There is no connection. A guard that is away is told apart from a service that its guard does not reach.
+/// Refuses a request for which there is no connection. It tells a guard that cannot be reached from a service that
+/// its guard cannot reach.
 pub(super) fn connect_refusal(error: &ConnectError, level: FencingLevel) -> Refusal {
     let refusal = Refusal::from(error);
     match (error, level) {
@@ -154,7 +158,7 @@ pub(super) fn connect_refusal(error: &ConnectError, level: FencingLevel) -> Refu
     }
 }
 
-/// A refusal before an answer. What was written decides whether the outcome is known.
+/// Refuses a request that got no answer. The count of written bytes decides whether its outcome is known.
 pub(super) fn abandoned_refusal(gate: &WriteGate, reason: RefusalReason, detail: String) -> Refusal {
     gate.shut(GateShutReason::Cut);
     match gate.written_bytes() {
@@ -164,7 +168,7 @@ pub(super) fn abandoned_refusal(gate: &WriteGate, reason: RefusalReason, detail:
     }
 }
 
-/// The label of a metric.
+/// The label of a connect error in metrics.
 pub(super) fn connect_error_label(error: &ConnectError) -> &'static str {
     match error {
         ConnectError::LimitReached => "full",

@@ -1,5 +1,5 @@
-//! Stamps every dispatch with its token, its keys, and the moment after which it must not be started. This happens
-//! last, so that nothing can strip it.
+//! Stamps every dispatch with its token, its keys, and the moment after which it must not be started. It runs last,
+//! so that no other step can strip the fields.
 
 use std::fmt::Write as _;
 
@@ -26,9 +26,9 @@ use hyper::{
 
 use crate::steps::{authorized::DispatchPermit, extract_claim::parse_headers};
 
-/// Each new connection gets a new dispatch, with the next dispatch number. Returns with it the moment after which it
-/// must not be started: the end of its permission as known now, or `response_timeout` from now, when it is not waited
-/// for any more.
+/// Stamps a new dispatch, with the next dispatch number; each new connection gets one. Returns it with the moment
+/// after which it must not be started: the end of its lock validity as known now, or `response_timeout` from now, if
+/// that is sooner.
 pub(super) fn stamp_dispatch_headers(
     headers: &mut HeaderMap,
     hold: &impl DispatchPermit,
@@ -86,9 +86,9 @@ pub fn write_claim_headers(
     }
 }
 
-/// The name that the upstream wants for a field, most often the usual one.
+/// The name that the upstream wants for a field. It is usually the standard name, which costs no parsing.
 fn configured_header_name(name: &str, usual: HeaderName) -> HeaderName {
-    // Both are lower case.
+    // Both names are in lower case, so they can be compared as they are.
     if name == usual.as_str() {
         return usual;
     }

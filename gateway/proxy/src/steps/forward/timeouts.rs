@@ -1,4 +1,4 @@
-//! How long the gateway waits for an answer, and how long the body of a request may take.
+//! Decides how long the gateway waits for an answer, and how long the body of a request may take.
 
 use std::{rc::Rc, time::Duration};
 
@@ -14,23 +14,23 @@ use fencegate_http_client::upstream::connection::LastWriteTracker;
 
 /// The time limits of one attempt.
 pub(super) struct AttemptTimeouts {
-    /// A body that is sent while the client still uploads it.
+    /// The exchange with the client, if the body is sent while the client still uploads it.
     pub(super) upload: Option<Rc<ServerExchange>>,
-    /// A fenced request: if its body is here in full, it must be answered soon after its dispatch.
+    /// True for a fenced request. If its body was buffered in full, the limit counts from its dispatch.
     pub(super) fenced: bool,
-    /// When the whole body must have been sent. The body checks this as well, but only when it is polled for more,
-    /// and an upstream that reads nothing does not cause a poll.
+    /// The moment by which the whole body must have been sent. The body checks this as well, but only when it is
+    /// polled for more data, and an upstream that reads nothing does not cause a poll.
     by: Option<Instant>,
 }
 
 /// The side that was too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptTimeoutKind {
-    /// The upstream, with its answer.
+    /// The upstream did not answer in time.
     Response,
-    /// The upstream, with reading the body.
+    /// The upstream did not read the body in time.
     UpstreamRead,
-    /// The client, with sending the body.
+    /// The client did not send the body in time.
     ClientUpload,
 }
 
@@ -40,8 +40,9 @@ impl AttemptTimeouts {
     }
 
     /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
-    /// pauses while the client is waited for, which the body itself limits. But a slow upstream must not hold a key
-    /// for as long as it likes. So of an upload with a deadline the last byte counts as sent at the deadline.
+    /// does not run while the gateway waits for the client, for which the body has a limit of its own. But a slow
+    /// upstream must not hold a key without bound. So for an upload with a deadline the last byte counts as sent at
+    /// the deadline at the latest.
     pub(super) async fn wait_elapsed(
         &self,
         progress: LastWriteTracker,
@@ -68,12 +69,12 @@ impl AttemptTimeouts {
         }
     }
 
-    /// The latest time for the answer.
+    /// The latest moment for the answer; `None` if the body has no deadline.
     fn answer_deadline(&self, limit: Duration) -> Option<Instant> {
         self.by.map(|by| if self.is_uploading() { by } else { by + limit })
     }
 
-    /// The side that is waited for at the deadline of the upload.
+    /// The side for which the gateway waits at the deadline of the upload.
     fn timeout_kind(&self) -> AttemptTimeoutKind {
         match &self.upload {
             Some(upload) if upload.stalled.get() || upload.body_state() == RequestBodyState::Awaited => {
@@ -89,8 +90,8 @@ impl AttemptTimeouts {
         self.upload.as_ref().is_some_and(|upload| upload.body_state() != RequestBodyState::Complete)
     }
 
-    /// Returns when the lock validity of the hold has ended and that matters, see [`wait_lock_lost`]. The rest of an
-    /// upload is then never sent.
+    /// Returns when the lock validity has ended while the body is being sent: the rest of it is then never sent.
+    /// After the body was sent, returns as [`wait_lock_lost`] does.
     pub(super) async fn wait_lock_validity_end(
         &self,
         validity: Option<&dyn SendPermission>,
@@ -107,11 +108,11 @@ impl AttemptTimeouts {
     }
 }
 
-/// Returns when the lock may be lost and the upstream would not notice. An upstream that compares tokens is waited
-/// for once the request was written in full: its answer is correct in any case.
+/// Returns when the lock may be lost and the upstream would not notice. If the upstream compares tokens, the gateway
+/// waits for the answer of a request that was written in full: that answer is correct in any case.
 pub async fn wait_lock_lost(validity: Option<&dyn SendPermission>, level: FencingLevel, clock: &SharedClock) {
     match (validity, level) {
-        // The next holder waits for the delay, or not at all, and then assumes that this request is over.
+        // The next holder waits at most for the delay, and then assumes that this request is over.
         (Some(validity), FencingLevel::None | FencingLevel::Delay(_)) => validity.wait_expired(clock).await,
         (None, _) | (_, FencingLevel::Guard | FencingLevel::Upstream) => std::future::pending().await,
     }
@@ -134,8 +135,8 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(300);
     const UPLOAD: Duration = Duration::from_millis(900);
 
-    /// How long the gateway waits for an upload, and which side was late. `coming` gives the state of the upload over
-    /// time. The upstream reads a byte now and then, without end.
+    /// Returns how long the gateway waits for an upload, and which side was late. `coming` maps the time since the
+    /// beginning to the state of the upload. The upstream reads a byte every 50 milliseconds, without end.
     async fn wait_for_upload(
         coming: impl Fn(Duration) -> RequestBodyState,
     ) -> (Duration, AttemptTimeoutKind) {
@@ -154,7 +155,7 @@ mod tests {
             }
         };
         tokio::select! {
-            // Also on a busy machine the upstream must get its byte first.
+            // The upstream gets its byte before the limit is checked, also on a busy machine.
             biased;
             () = trickle => unreachable!("it has no end"),
             late = timeouts.wait_elapsed(LastWriteTracker::Bytes(gate), LIMIT) => (began.elapsed(), late),
@@ -162,7 +163,7 @@ mod tests {
         }
     }
 
-    /// A slow upload ends in time, and its timeout names the side that was waited for.
+    /// A slow upload ends in time, and its timeout names the side for which the gateway waited.
     #[tokio::test]
     async fn slow_upload_times_out_by_cause() {
         let began = Instant::now();
@@ -172,7 +173,8 @@ mod tests {
         assert!(sending >= UPLOAD && late == AttemptTimeoutKind::ClientUpload, "{late:?} after {sending:?}");
     }
 
-    /// Bytes in the gateway's own buffers do not hold the key longer than upload and response timeout.
+    /// While the gateway sends bytes from its own buffers, the key is held for at most the sum of upload and response
+    /// timeout.
     #[tokio::test]
     async fn buffered_upload_ends_in_time() {
         let over_at = |time| {

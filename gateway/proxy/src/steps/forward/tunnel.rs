@@ -21,7 +21,7 @@ use crate::{
     steps::upgrade::UpstreamUpgradeRequest,
 };
 
-/// A tunnel without a lock ends only when it is idle.
+/// The limit of a tunnel without a lock: a year, in practice none. Only idleness ends such a tunnel.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The protocol that was requested from an upstream, and the source of its stream.
@@ -30,7 +30,7 @@ pub(super) struct PendingUpgrade {
     pub(super) stream: oneshot::Receiver<UpgradedIo>,
 }
 
-/// The surroundings of a tunnel.
+/// The plan and the route under which a tunnel is opened.
 pub(super) struct TunnelContext<'a> {
     pub(super) plan: &'a WorkerPlanContext,
     pub(super) route: Option<RouteId>,
@@ -39,12 +39,12 @@ pub(super) struct TunnelContext<'a> {
 /// Counts the request for as long as its tunnel is open.
 pub(super) struct TunnelCountGuard {
     pub(super) _permit: Option<Rc<ConcurrencyPermit>>,
-    /// Where it passes without a lock.
+    /// Counts a request that passes without a lock although its route fences.
     pub(super) _unlocked: Option<Rc<RunningRequestGuard>>,
 }
 
 impl PendingUpgrade {
-    /// Makes the tunnel. Under a dispatch, the task that keeps the key runs it.
+    /// Makes the tunnel. For a fenced request, the task that keeps the key runs it.
     pub(super) fn into_tunnel_reply(
         self,
         context: &TunnelContext<'_>,

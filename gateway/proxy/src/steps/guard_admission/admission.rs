@@ -1,4 +1,4 @@
-//! The right of a dispatch that the guard has let in.
+//! The right to send a dispatch that the guard has let in.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct GuardDispatchPermit {
 }
 
 impl GuardDispatchPermit {
-    /// `ticket` is for the service to call back, where its gateway allows that.
+    /// `ticket` is passed to a service that may call back; `None` where the gateway does not allow that.
     pub(super) fn new(running: &AdmittedExecution, ticket: Option<HeaderValue>) -> Self {
         let claim = running.claim();
         Self {
@@ -36,8 +36,8 @@ impl GuardDispatchPermit {
 }
 
 impl DispatchPermit for GuardDispatchPermit {
-    /// The same dispatch again. It is requested a second time only if nothing was sent, or the service has said that it has
-    /// processed nothing: so the service may see this token twice.
+    /// Returns the same token each time. It is called again only if nothing was sent, or if the service has said that
+    /// it has processed nothing; in the second case the service sees the token twice.
     fn next_dispatch(&self) -> Option<UpstreamDispatch> {
         Some(UpstreamDispatch { token: self.token, validity: self.permission.clone() })
     }
@@ -50,8 +50,8 @@ impl DispatchPermit for GuardDispatchPermit {
         self.mode
     }
 
-    /// The service gets no ticket unless its gateway allows it. With a ticket it could pass for a gateway for some
-    /// minutes, and a service that does not call back needs none.
+    /// Adds the ticket if the gateway allows that the service gets it. With a ticket a service could pass for a gateway
+    /// for some minutes, and a service that does not call back needs none.
     fn add_permit_headers(&self, _: FencingToken, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter {
         if let Some(ticket) = &self.ticket {
             headers.insert(FENCING_TICKET, ticket.clone());

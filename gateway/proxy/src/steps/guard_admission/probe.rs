@@ -18,12 +18,12 @@ use fencegate_guard_store::{dispatch_target::DispatchTarget, operation::Operatio
 use fencegate_http::{body::Body, network::Network};
 use fencegate_http_client::upstream::{endpoint_set::EndpointSet, pool::ConnectionPool};
 
-/// The answer of the upstream.
+/// The answer of the upstream to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutcomeProbeAnswer {
     Done,
     NotDone,
-    /// No answer, or a status that the policy does not name.
+    /// There was no answer, or its status is none that the policy names.
     Unclear,
 }
 
@@ -39,11 +39,12 @@ impl OutcomeProbeAnswer {
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// One probe, on a connection of its own. `place`: the address to which the request went, if that is known. The probe
-/// goes to the same endpoint, because another instance may not know what the first one is about to do.
+/// Sends one probe, on a connection of its own. `place` is the address to which the request went, if it is known. The
+/// probe goes to the same endpoint, because another instance may not know that the first one is about to execute the
+/// request.
 ///
 /// # Cancellation
-/// Dropping the future ends the connection.
+/// Dropping the future closes the connection.
 pub(super) async fn probe_operation<N: Network>(
     pool: &ConnectionPool<N>,
     endpoints: &Arc<EndpointSet>,
@@ -94,7 +95,8 @@ async fn fetch_probe_status<N: Network>(
     };
     let mut request = request.header(field, named);
     if probe.closes {
-        // The service closes the name for dispatches up to this one. A repeat has a greater token.
+        // With the token the service closes the operation's name for dispatches up to this one. A repeat has a larger
+        // token, so it may still run.
         let fields = &endpoints.upstream.fields;
         request = request
             .header(&fields.token, entry.token.to_string())
@@ -106,9 +108,9 @@ async fn fetch_probe_status<N: Network>(
     Ok(answer.status().as_u16())
 }
 
-/// The name by which the upstream identifies this operation alone. With an empty name, or a name that changes the
-/// path, the probe would be about something else, such as the list of all operations. With principals, it could be
-/// about the operation of another principal.
+/// The name by which the upstream identifies this operation alone; `None` if there is no such name. With an empty
+/// name, or one that changes the path, the probe would be about something else, such as the list of all operations.
+/// If operations have principals, it could be about the operation of another principal.
 fn probeable_operation_name(entry: &OperationJournalEntry) -> Option<&str> {
     let name = entry
         .name
@@ -117,7 +119,7 @@ fn probeable_operation_name(entry: &OperationJournalEntry) -> Option<&str> {
     (!["", ".", ".."].contains(&&*unquote_operation_name(name))).then_some(name)
 }
 
-/// The text of a quoted string (RFC 8941); any other value unchanged.
+/// Returns the text of a quoted string (RFC 8941), and any other value unchanged.
 fn unquote_operation_name(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return name.into();
@@ -132,7 +134,7 @@ fn escape_operation_name(name: String) -> String {
         .collect()
 }
 
-/// The pauses between probes. Each is twice as long as the one before, and together they take about `most`.
+/// The pauses between probes. Each is twice as long as the one before, and their sum is about `most`.
 pub(super) fn probe_backoff(most: Duration) -> impl Iterator<Item = Duration> {
     let first = Duration::from_millis(200);
     std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
     use fencegate_guard_store::operation::JournalEntryState;
 
-    /// The outcome is probed only for an operation that its name alone distinguishes from others.
+    /// The outcome is probed only for an operation that can be told from all others by its name alone.
     #[test]
     fn only_operation_unique_by_name_is_probed() {
         let entry = |name: Option<&str>, askable| OperationJournalEntry {
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The name of an operation is escaped to one segment of the path of a probe.
+    /// The name of an operation is escaped, so that it is one segment of the path of a probe.
     #[test]
     fn name_is_one_path_segment() {
         assert_eq!(escape_operation_name(unquote_operation_name("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");

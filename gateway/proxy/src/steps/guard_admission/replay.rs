@@ -1,4 +1,4 @@
-//! The stored part of the answer to an operation, and how the answer is replayed.
+//! Selects the stored part of the answer to an operation, and replays the answer.
 
 use fencegate_guard_store::operation::StoredResponse;
 use fencegate_http::body::{Body, Reply};
@@ -10,12 +10,12 @@ use hyper::{
 
 use crate::request_context::{ObservedOrReplayed, RequestContext, ResponseReplayExtent};
 
-/// The operation was done, but its answer was not seen here.
+/// The record of an operation that was done, but whose answer the guard has not seen.
 pub(super) fn unseen_answer() -> StoredResponse {
     StoredResponse { status: 0, fields: Vec::new(), body: None }
 }
 
-/// The answer of an earlier execution.
+/// Makes the reply from the stored answer of an earlier execution.
 pub(super) fn replay(stored: StoredResponse, context: &RequestContext) -> Result<Reply, Refusal> {
     let Some(status) = StatusCode::from_u16(stored.status).ok() else {
         return Err(Refusal::new(
@@ -36,27 +36,26 @@ pub(super) fn replay(stored: StoredResponse, context: &RequestContext) -> Result
     Ok(reply)
 }
 
-/// Whether a field of an answer does not mean the same when the answer is replayed. Those of a connection were removed
-/// before.
+/// True for a field that would be wrong in a replayed answer. Hop-by-hop fields were removed by an earlier step.
 fn is_of_one_answer(name: &HeaderName) -> bool {
-    // The length is that of what is kept.
+    // A replay gets the length of the stored body, and has no trailers.
     const FRAMING: [HeaderName; 2] = [header::CONTENT_LENGTH, header::TRAILER];
-    // This answer will not change, and it was made at another time.
+    // These fields are about the moment of the first answer; a replay does not change when it is repeated.
     const OF_ITS_TIME: [HeaderName; 3] = [header::DATE, header::AGE, header::RETRY_AFTER];
-    // Of the connection or request over which it came.
+    // These fields are about the connection or the request of the first answer.
     const OF_ITS_WAY: [&str; 6] =
         ["alt-svc", "server-timing", "x-request-id", "traceparent", "tracestate", "via"];
-    // A secret of its own, which has no place in a journal and its backups.
+    // `Set-Cookie` has a secret, which must not be stored in a journal and its backups.
     FRAMING.contains(name)
         || OF_ITS_TIME.contains(name)
         || OF_ITS_WAY.contains(&name.as_str())
         || *name == header::SET_COOKIE
 }
 
-/// The most bytes of the fields of one answer that are kept.
+/// The most bytes of the fields of one answer that are stored.
 const MOST: usize = 8 << 10;
 
-/// The stored part of an answer's fields: all but those of one answer, for as long as there is room.
+/// Returns the fields of an answer that are stored: those that are right in a replay too, up to [`MOST`] bytes.
 pub(super) fn replayable_fields(headers: &HeaderMap) -> Vec<(String, String)> {
     let fields = headers.iter().filter(|(name, _)| !is_of_one_answer(name));
     let fields = fields.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
@@ -81,7 +80,7 @@ mod tests {
         replayable_fields(&headers).into_iter().map(|(name, _)| name).collect()
     }
 
-    /// A replay has what the service said of the result, and nothing of the connection, the moment or the request.
+    /// A replay has the fields that describe the result, and none about the connection, the moment or the request.
     #[test]
     fn replay_keeps_fields_of_the_result() {
         for name in [
@@ -115,7 +114,7 @@ mod tests {
         assert_eq!(kept_names(&[("link", "a"), ("link", "b")]).len(), 2);
     }
 
-    /// One answer with large fields takes no more room than others, and its short fields are kept.
+    /// A field that is larger than the limit is not stored, and the shorter ones beside it are.
     #[test]
     fn kept_fields_are_bounded() {
         let long = "x".repeat(MOST);

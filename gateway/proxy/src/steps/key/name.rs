@@ -1,4 +1,5 @@
-//! The name of an operation between gateway and guard: hashes, so that no store holds the names that clients use.
+//! The identity of an operation between gateway and guard. It consists of hashes, so that no store has the names that
+//! clients use.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use fencegate_http::connection_info::ClientCertIdentity;
@@ -8,14 +9,14 @@ use fencegate_policies::{
 };
 use hyper::{HeaderMap, header::COOKIE};
 
-/// The parts that two requests with one name must have in common.
+/// The parts that must be equal in two requests with the same operation name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FingerprintInput<'a> {
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
     pub body: &'a [u8],
-    /// The credentials of the client, where nothing else distinguishes clients.
+    /// The credentials of the client; empty where clients are told apart by a principal.
     pub credentials: &'a FingerprintCredentials,
 }
 
@@ -25,17 +26,17 @@ pub(crate) struct FingerprintInput<'a> {
 pub struct FingerprintCredentials(Vec<Vec<u8>>);
 
 impl FingerprintCredentials {
-    /// `certificate_digest`: see [`certificate_digest`].
+    /// `certificate` is the result of [`certificate_digest`] for the client's certificate.
     pub fn from_request(headers: &HeaderMap, certificate: Option<&str>) -> Self {
         let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
         for (name, value) in headers.iter().filter(|(name, _)| is_credential(name.as_str())) {
             match shown.iter_mut().find(|(known, _)| *name == COOKIE && known == COOKIE.as_str()) {
-                // HTTP/2 may have a field for each cookie (RFC 9113, 8.2.3).
+                // A client of HTTP/2 may send a field for each cookie (RFC 9113, 8.2.3), so the lines are joined.
                 Some((_, cookies)) => cookies.extend([&b"; "[..], value.as_bytes()].concat()),
                 None => shown.push((normalize(name.as_str()), value.as_bytes().to_vec())),
             }
         }
-        // The order of lines with one name stays as it is.
+        // The sort is stable, so lines of the same name keep their order.
         shown.sort_by(|(one, _), (other, _)| one.cmp(other));
         let certificate = certificate.map(|digest| ("certificate".to_owned(), digest.as_bytes().to_vec()));
         let parts = shown.into_iter().chain(certificate);
@@ -50,8 +51,8 @@ pub(crate) fn certificate_digest(identity: &ClientCertIdentity) -> String {
     OperationId::from_bytes(hash(parts.map(String::as_bytes))).to_string()
 }
 
-/// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. In an
-/// earlier build it was, so operations are also looked up under the identity of that build.
+/// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. Older
+/// builds included it, so an operation is also looked up under the identity that they gave it.
 pub(crate) fn operation_header(
     upstream: &str,
     once: &IdempotencyRule,
@@ -71,7 +72,8 @@ pub(crate) fn operation_header(
     }
 }
 
-/// Within a scope, two requests are one operation exactly if principal and name are the same.
+/// The identity of an operation. Within a scope, two requests are one operation exactly if principal and name are
+/// equal.
 pub fn operation_id(scope: &str, named: &plan::ClientOperationName) -> OperationId {
     OperationId::from_bytes(hash([scope.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()]))
 }
@@ -125,7 +127,7 @@ mod tests {
         FingerprintCredentials::from_request(&headers, certificate)
     }
 
-    /// One name in two scopes, or of two principals, names two operations.
+    /// One name in two scopes, or from two principals, names two operations.
     #[test]
     fn scope_and_principal_separate_operations() {
         let id =
@@ -143,8 +145,8 @@ mod tests {
         let of = |upstream, scope| operation_header(upstream, &once(scope), &named("n", "p"), WANTED);
         assert_eq!(of("u", "").id, of("v", "").id);
         assert_ne!(of("u", "").former, of("v", "").former);
-        // If the scope has the old name of the upstream, the old identity is the same, and no second lookup is
-        // needed.
+        // If the scope is the former name of the upstream, both identities are equal, so there is no former one to
+        // look up.
         assert_eq!(Some(of("v", "u").id), of("u", "").former);
         assert_eq!(of("u", "u").former, None);
     }

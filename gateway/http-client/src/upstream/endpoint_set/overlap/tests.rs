@@ -1,4 +1,4 @@
-//! Lookups that find addresses, find nothing, or get no answer. The test sets their results.
+//! Tests with lookups that find addresses, find nothing, or get no answer. The test sets their results.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn look_up(upstreams: &UpstreamSet, lookups: &[(&str, FakeDnsLookup)]) {
     }
 }
 
-/// Found addresses decide whether upstreams overlap; a name that was not found counts as an overlap.
+/// Upstreams overlap if lookups found a common address; a name that was not found counts as an overlap.
 #[tokio::test]
 async fn unresolved_name_counts_as_overlap() {
     use FakeDnsLookup::{Found, InVain, Silent};
@@ -119,7 +119,7 @@ async fn own_address_overlaps_loopback() {
     assert!(upstreams.overlaps_protected(OPEN).await, "{own}");
 }
 
-/// Names that resolve to changing addresses overlap if they shared one lately; old addresses are forgotten.
+/// Names with changing addresses overlap if they had a common one recently; old addresses are forgotten.
 #[tokio::test]
 async fn recent_addresses_count_for_overlap() {
     let upstreams = open_and_fenced_upstreams(&["open.example:80"], &["shut.example:80"]);

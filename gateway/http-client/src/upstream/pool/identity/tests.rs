@@ -1,4 +1,5 @@
-//! Identity checks before a request and in the background, while all connections of an endpoint are in use.
+//! Tests of identity checks before a request and in the background, while all connections of an endpoint are
+//! in use.
 
 use std::sync::Mutex;
 
@@ -20,7 +21,7 @@ use crate::upstream::{
     pooled_connection::PooledConnection,
 };
 
-/// An identity check that every address needs. It records which addresses did not answer.
+/// An identity check that is due at every address. It records which addresses did not answer.
 #[derive(Debug, Default)]
 struct FakeIdentityCheck {
     known: Mutex<Vec<Arc<ResolvedEndpoint>>>,
@@ -69,7 +70,7 @@ impl EndpointIdentityVerifier for FakeIdentityCheck {
     }
 }
 
-/// One endpoint with two addresses without a listener, and one connection.
+/// Makes one endpoint with two addresses at which nothing listens. It may have one connection.
 fn unreachable_upstreams() -> Arc<UpstreamSet> {
     let text = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
@@ -111,7 +112,7 @@ async fn unchecked_address_blocks_requests() {
     LocalSet::new().run_until(assert_both_addresses_asked(FakeIdentityCheck::default())).await;
 }
 
-/// That the addresses disagree is reported only after all of them were checked.
+/// If the addresses contradict each other, that is reported only after all of them were checked.
 #[tokio::test]
 async fn disagreement_is_reported_after_all_checks() {
     LocalSet::new()
@@ -122,7 +123,8 @@ async fn disagreement_is_reported_after_all_checks() {
         .await;
 }
 
-/// An address that was unreachable is checked beside a request, without taking one of its connections.
+/// An address that was unreachable is checked while a request is served, without taking one of the endpoint's
+/// connections.
 #[tokio::test]
 async fn absent_address_is_checked_in_background() {
     let asks = async {

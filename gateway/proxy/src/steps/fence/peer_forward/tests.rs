@@ -134,13 +134,13 @@ async fn forward_for_client(
     timeout(Duration::from_secs(20), forwarding).await.expect("an end")
 }
 
-/// The actions of the other gateway on each connection in turn, and the requests that it got on each.
+/// The action of a fake gateway on one connection.
 enum FakePeerAction {
     Answer(&'static str),
-    /// It answers, and closes the connection as soon as that is idle.
+    /// Sends this answer, and closes the connection as soon as it is idle.
     AnswerAndClose(&'static str),
     Close,
-    /// Reads until the other side ends.
+    /// Reads until the gateway under test closes the connection.
     Wait,
 }
 
@@ -201,7 +201,7 @@ async fn answer_challenge<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> 
     stream.write_all(answer.as_bytes()).await.is_ok()
 }
 
-/// Reads one request with its body of eight bytes. `None` at the end of the connection.
+/// Reads one request, whose body is `amount=7`. `None` at the end of the connection.
 async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
     read_until(stream, b"amount=7").await
 }
@@ -270,7 +270,7 @@ async fn possibly_dispatched_request_never_requeues() {
         .run_until(async {
             for act in [
                 FakePeerAction::Close,
-                // Of a server that is no gateway.
+                // A 421 without `Fencing-Outcome` comes from a server that is no gateway.
                 FakePeerAction::Answer("HTTP/1.1 421 M\r\nContent-Length: 0\r\n\r\n"),
                 FakePeerAction::AnswerAndClose("HTTP/1.1 421 M\r\nFencing-Outcome: not-disp"),
             ] {
@@ -360,7 +360,8 @@ async fn peer_answer_may_have_more_fields() {
         .await;
 }
 
-/// An answer that the holder does not reach its upstream is passed on only where no time is left to wait.
+/// If the holder cannot reach its upstream, the request queues here again, and the holder's answer is passed
+/// on only when no time is left.
 #[tokio::test(flavor = "current_thread")]
 async fn unreachable_upstream_requeues_within_wait() {
     const AWAY: &str = "HTTP/1.1 502 B\r\nFencing-Outcome: not-dispatched; reason=upstream-connect\r\nContent-Length: 0\r\n\r\n";
@@ -386,7 +387,7 @@ async fn misdirected_or_closing_connection_is_dropped() {
     LocalSet::new()
         .run_until(async {
             for last in [FORBIDDEN, LAST] {
-                // Two requests at once make two connections. The second request ends both.
+                // Two requests at once open two connections. After the last answer both are closed.
                 let there = start_fake_peer(vec![
                     FakePeerAction::Answer(DONE),
                     FakePeerAction::Answer(DONE),

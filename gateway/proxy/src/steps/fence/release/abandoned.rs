@@ -1,25 +1,24 @@
-//! For upstreams that compare no tokens: keeps the key of an exchange that was abandoned until the upstream has had
-//! its time.
+//! Keeps the key of an exchange that was abandoned until the upstream has had its time, for upstreams that compare no
+//! tokens.
 //!
 //! The lock validity ends before the session, and the session may survive, for example after a short pause or a short
-//! loss of ZooKeeper. Then the lock node still exists. To remove it would let the next holder begin while the
-//! upstream is at work. The upstream may answer until `response_timeout` after the last byte that it was sent. So the
-//! key is not released before then, to requests here or elsewhere. If the session does end, the server removes the
-//! node.
+//! loss of ZooKeeper. Then the lock node still exists. To remove it would let the next holder begin while the upstream
+//! is at work. The upstream may answer until `response_timeout` after the last byte that it was sent. So the key is not
+//! released before then, to requests here or elsewhere. If the session does end, the server removes the node.
 //!
-//! The same holds after `response_timeout`. For the client that time counts from the first byte, but the last byte
-//! may leave much later: an upstream reads a body slowly, or a worker stops just before a write.
+//! The key is also kept after `response_timeout` has ended the exchange. That timeout counts from the first byte, but
+//! the last byte may leave much later: an upstream reads a body slowly, or a worker stops just before a write.
 //!
-//! It also holds whenever the upstream has not ended the exchange itself: the client broke off its body, a body or
-//! tunnel passed its time limit, the answer could not be passed on, or the process stops. A panic of the task that
-//! worked for the request leaves its end unknown as well.
+//! The key is also kept whenever the upstream has not ended the exchange itself: the client broke off its body, a body
+//! or tunnel passed its time limit, the answer could not be passed on, or the process stops. A panic of the task that
+//! worked for the request leaves the end of the exchange unknown as well.
 //!
-//! An answer that a proxy in between may have made, such as its 504, ends nothing either: the upstream may be at work
-//! behind it, as after no answer.
+//! An answer that a proxy in front of the upstream may have made, such as its 504, does not end the execution either:
+//! the upstream may be at work behind that proxy, as if no answer had come.
 //!
-//! A guard closes the key itself for as long as it is in doubt, under the name of the key. So the lock is released at
-//! once. But a reload may give the same resource another key, which the guard does not have. So the request counts as
-//! running until the upstream has had its time: requests under other keys wait for that.
+//! A guard itself closes a key that is in doubt, under the name of the key. So the lock is released at once. But a
+//! reload may give the same resource another key, which the guard does not have. So the request counts as running until
+//! the upstream has had its time: requests under other keys wait for that.
 
 use std::{rc::Rc, time::Duration};
 
@@ -39,42 +38,43 @@ use crate::{
     steps::fence::held_lock::HeldLock,
 };
 
-/// The facts about an exchange beside its hold.
+/// The settings of an upstream that decide how long the key of an abandoned exchange is kept.
 #[derive(Clone)]
 pub(in crate::steps::fence) struct AbandonedHoldPolicy {
     pub(in crate::steps::fence) level: FencingLevel,
     /// The longest time that the upstream may take.
     pub(in crate::steps::fence) response_timeout: Duration,
-    /// Whether the upstream refuses a request that comes after its deadline.
+    /// Tells whether the upstream refuses a request that comes after its deadline.
     pub(in crate::steps::fence) expiry: NotAfterEnforcement,
-    /// A stopping process waits for the tasks in here.
+    /// Tracks the tasks that keep keys: a stopping process waits for them.
     pub(in crate::steps::fence) running: TaskTracker,
 }
 
-/// How an exchange ended, as far as that was reported.
+/// The end of an exchange, as far as it was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExchangeEnd {
     /// No end was reported, or the gateway ended the exchange itself.
     Abandoned,
-    /// The exchange ended without a complete answer. Its gate shows whether the gateway has ended it.
+    /// The exchange ended without a complete answer. The write gate shows whether the gateway has ended it.
     Broken,
-    /// As `Broken`, but no service executes the request: that was reported.
+    /// The exchange ended as in `Broken`, but it was reported that no service executes the request.
     Undispatched,
-    /// An answer came in full, but its status is one that a proxy between here and the upstream answers in its own name.
+    /// An answer came in full, but a proxy in front of the upstream may have made it: its status is one that such
+    /// proxies give.
     Unfinished,
     /// The upstream has answered in full.
     Complete,
 }
 
 impl AbandonedHoldPolicy {
-    /// The lock validity has ended, and the rest of the answer is not waited for.
+    /// Ends the exchange after its lock validity has ended: the rest of the answer is not waited for.
     pub(super) fn shut_gate_after_lock_loss(hold: &HeldLock, exchange: &UpstreamExchange) {
         if let Some(sent) = &*exchange.attempt() {
             sent.gate.shut_if_armed_with(hold.tenure.validity());
         }
     }
 
-    /// The exchange has ended, at `now`. Where the upstream has to have its time, the hold is kept until then.
+    /// Keeps the hold of an exchange that ended at `now`, where the upstream has to have its time first.
     pub(super) fn keep_until_safe(
         &self,
         hold: &Rc<HeldLock>,
@@ -90,7 +90,8 @@ impl AbandonedHoldPolicy {
         let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
         if let Some(until) = self.in_doubt_until(gate, begun_by, end) {
             let running = hold.running.clone();
-            // Not among the tasks that a stopping process waits for: the next process has no record of it either.
+            // A stopping process does not wait for this task: `running` is a count in this process, and the next
+            // process has no record of it anyway.
             spawn_local(async move {
                 sleep_until(until).await;
                 drop(running);
@@ -108,15 +109,16 @@ impl AbandonedHoldPolicy {
         });
     }
 
-    /// `None` if nothing was sent, or if the upstream ended the exchange under a lock validity that held throughout.
+    /// The moment until which the lock is kept. `None` if nothing was sent, or if the upstream ended the exchange under
+    /// a lock validity that held throughout.
     ///
-    /// The reason why the gate was shut does not decide alone: after a pause a time limit may have passed as well,
-    /// and the first one that is noticed is recorded. The lock validity does not decide alone either: a later
-    /// heartbeat may have extended it again.
+    /// The reason for which the gate was shut does not decide alone: after a pause a time limit may have passed as well
+    /// as the lock validity, and only the first one that is noticed is recorded. The lock validity does not decide
+    /// alone either: a later heartbeat may have extended it again.
     ///
-    /// `begun_by`: the moment after which the upstream starts nothing. A request that a relay still has may be
-    /// started until then, so its time counts from there. With a delay the next holder waits for the execution
-    /// itself, and the hold is kept only until that moment, after any end that is not known.
+    /// After `begun_by` the upstream starts nothing. A relay may still have the request and start it until then, so the
+    /// time of the upstream counts from that moment. With the level `delay` the next holder waits for the execution
+    /// itself, so after any end that is not known the lock is kept only until `begun_by`.
     fn hold_release_time(
         &self,
         gate: &WriteGate,
@@ -128,7 +130,7 @@ impl AbandonedHoldPolicy {
         let sent = gate.written_bytes() > 0;
         let may_go_on = match end {
             ExchangeEnd::Complete => false,
-            // Nothing is counted any more once an exchange is complete.
+            // The gate counts no bytes any more once the exchange is complete, so the count cannot be asked.
             ExchangeEnd::Unfinished => true,
             ExchangeEnd::Abandoned => sent,
             ExchangeEnd::Broken | ExchangeEnd::Undispatched => {
@@ -150,12 +152,12 @@ impl AbandonedHoldPolicy {
         }
     }
 
-    /// Until when the upstream may be at work behind a guard that closes the key by its name. `response_timeout` is
-    /// longer than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not
-    /// true.
+    /// The moment until which the upstream may be at work under a key that is closed by its name only, by a guard or a
+    /// delay. `response_timeout` is longer than a guard may take to settle and execute: a gateway sends nothing to a
+    /// guard of which that is not true.
     ///
-    /// `begun_by` as in [`Self::hold_release_time`]: a request that a relay still has may arrive until then. One that a
-    /// relay behind a guard has may be started later, by the guard's `send_within`, which a gateway does not know.
+    /// A relay may still have the request and deliver it until `begun_by`: see [`Self::hold_release_time`]. A relay
+    /// behind a guard may start it even later, by the guard's `send_within`, which a gateway does not know.
     fn in_doubt_until(
         &self,
         gate: &WriteGate,
@@ -165,14 +167,15 @@ impl AbandonedHoldPolicy {
         let longest = match self.level {
             FencingLevel::Guard => self.response_timeout,
             FencingLevel::Delay(delay) => delay.max(self.response_timeout),
-            // The hold itself is kept, where that is needed.
+            // Without a guard or a delay the lock itself is kept, by [`Self::hold_release_time`].
             FencingLevel::None => return None,
-            // It compares tokens, whatever the name of the key.
+            // The upstream compares tokens, whatever the name of the key is.
             FencingLevel::Upstream => return None,
         };
         let in_doubt = match end {
             ExchangeEnd::Abandoned => gate.written_bytes() > 0,
-            // The guard may have reported its doubt in a complete answer, and then nothing is counted any more.
+            // The guard may have reported its doubt in a complete answer. After that the gate counts no bytes, so they
+            // decide nothing.
             ExchangeEnd::Broken | ExchangeEnd::Unfinished => true,
             ExchangeEnd::Undispatched | ExchangeEnd::Complete => false,
         };
@@ -207,7 +210,7 @@ mod tests {
         }
     }
 
-    /// The gate of an exchange that has sent so many bytes under a lock validity of five seconds.
+    /// Returns the gate of an exchange that has sent `bytes` under a lock validity of five seconds.
     async fn sent_gate(bytes: &[u8]) -> (Rc<WriteGate>, Arc<SessionDeadline>, Arc<LockValidity>) {
         let session_deadline = Arc::new(SessionDeadline::new(1, at(5)));
         let validity = Arc::new(LockValidity::new(session_deadline.clone()));
@@ -218,7 +221,7 @@ mod tests {
         (gate, session_deadline, validity)
     }
 
-    /// The same, shut for this reason.
+    /// Returns a gate as [`sent_gate`] does, shut for this reason.
     async fn shut_gate(
         bytes: &[u8],
         reason: GateShutReason,
@@ -228,7 +231,7 @@ mod tests {
         (gate, session_deadline, validity)
     }
 
-    /// Without a comparison of tokens the key is kept once the lock validity has ended, whichever limit ended the
+    /// If the upstream compares no tokens, the key is kept once the lock validity has ended, whichever limit ended the
     /// exchange.
     #[tokio::test]
     async fn key_is_kept_after_validity_ended() {
@@ -274,8 +277,8 @@ mod tests {
         }
     }
 
-    /// A later extension of the lock validity undoes no end, and an exchange that the other side has ended keeps no
-    /// key.
+    /// If the lock validity is extended after the gateway has ended an exchange, the key is still kept; if the upstream
+    /// has ended the exchange, no key is kept.
     #[tokio::test]
     async fn extended_validity_undoes_no_end() {
         let terms = abandon_policy(FencingLevel::None);
@@ -294,7 +297,7 @@ mod tests {
         assert_eq!(terms.hold_release_time(&gate, None, &validity, ExchangeEnd::Broken, at(4)), None);
     }
 
-    /// Where no side has reported the end of the exchange, the key is kept, unless tokens are compared.
+    /// If no side has reported the end of the exchange, the key is kept, unless the upstream compares tokens.
     #[tokio::test]
     async fn key_is_kept_without_reported_end() {
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Abandoned).await;
@@ -316,7 +319,8 @@ mod tests {
         );
     }
 
-    /// A status that a proxy may have made ends no execution, although the connection is back in the pool by then.
+    /// A status that a proxy may have made does not end the execution, although the connection is back in the pool by
+    /// then.
     #[tokio::test]
     async fn key_is_kept_after_unfinished_answer() {
         let (gate, _, validity) = sent_gate(b"x").await;
@@ -333,7 +337,7 @@ mod tests {
         assert_eq!(in_doubt(FencingLevel::Upstream), None, "tokens are compared under every name");
     }
 
-    /// What a guard holds in doubt by key name is kept from keys of other names as well.
+    /// A resource that a guard holds in doubt under one key name is closed to requests under other key names as well.
     #[tokio::test]
     async fn in_doubt_blocks_keys_of_other_names() {
         let (gate, _, _) = shut_gate(b"x", GateShutReason::Abandoned).await;
@@ -366,8 +370,8 @@ mod tests {
         );
     }
 
-    /// Where late requests are refused, one may start until its deadline and not later, and its time counts from then
-    /// on.
+    /// If the upstream refuses late requests, a request may start until its deadline and not later, so the time of the
+    /// upstream counts from the deadline.
     #[tokio::test]
     async fn abandoned_time_counts_from_enforced_deadline() {
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Late).await;
@@ -401,7 +405,8 @@ mod tests {
         for end in [ExchangeEnd::Complete, ExchangeEnd::Undispatched] {
             assert_eq!(until(FencingLevel::Delay(LIMIT), end, begun_by), None, "{end:?}: nothing runs");
         }
-        // Under another name the resource is in doubt for as long, where no other rule makes requests wait.
+        // With `delay` and `guard` the resource is in doubt under other key names for the same time, because nothing
+        // else makes requests under those names wait.
         for level in [FencingLevel::Delay(LIMIT), FencingLevel::Guard] {
             let in_doubt =
                 |begun_by| abandon_policy(level).in_doubt_until(&gate, begun_by, ExchangeEnd::Abandoned);

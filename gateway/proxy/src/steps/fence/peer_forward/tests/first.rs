@@ -1,8 +1,8 @@
-//! The challenge at the beginning of each connection.
+//! Tests of the challenge with which each connection begins.
 
 use super::*;
 
-/// Accepts every connection, and gives to each head the same answer.
+/// Starts a server that accepts every connection, and gives the same answer to each head.
 async fn start_unproven_peer(answer: &'static str) -> FakePeer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -26,7 +26,7 @@ async fn peer_without_secret_gets_no_request() {
     LocalSet::new()
         .run_until(async {
             for answer in [
-                // It accepts the connection, and closes it.
+                // An empty answer: the server accepts the connection and closes it.
                 "",
                 DONE,
                 "HTTP/1.1 204 No Content\r\nAllow: GET\r\nFencing-Outcome: done\r\n\r\n",
@@ -43,7 +43,7 @@ async fn peer_without_secret_gets_no_request() {
         .await;
 }
 
-/// A peer that accepts connections and reads nothing leaves half of the wait.
+/// If a peer accepts connections and reads nothing, at least half of the request's wait is left afterwards.
 #[tokio::test(flavor = "current_thread")]
 async fn unresponsive_peer_leaves_wait_time() {
     LocalSet::new()

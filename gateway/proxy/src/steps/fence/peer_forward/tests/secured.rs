@@ -1,4 +1,4 @@
-//! Connections over TLS, which writes bytes beside those of requests.
+//! Tests with TLS, which writes bytes that belong to no request.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::mpsc as blocking, thread};
 
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// A certificate authority of one side.
+/// A certificate authority, for the certificates of one side.
 struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
 impl TestCa {
@@ -34,7 +34,7 @@ impl TestCa {
         (params.signed_by(&key, &self.0).expect("sound"), key)
     }
 
-    /// Requires certificates that `clients` has signed.
+    /// Returns an acceptor that requires client certificates signed by `clients`.
     fn tls_acceptor(&self, clients: &Self) -> TlsAcceptor {
         let mut roots = RootCertStore::empty();
         roots.add(clients.0.der().clone()).expect("its own certificate");
@@ -73,7 +73,8 @@ impl TestCa {
     }
 }
 
-/// A client certificate that is rejected after the handshake costs a request nothing: it goes back to the queue.
+/// If a client certificate is rejected after the handshake, the request has not failed: it goes back to the
+/// queue.
 #[tokio::test(flavor = "current_thread")]
 async fn rejected_certificate_requeues_request() {
     LocalSet::new()
@@ -94,7 +95,8 @@ async fn rejected_certificate_requeues_request() {
         .await;
 }
 
-/// Serves two connections with one request each on a thread of its own; reports when it has closed the first one.
+/// Starts a thread that serves two connections with one request each, and reports when it has closed the first
+/// one.
 fn start_closing_server(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -117,7 +119,8 @@ fn start_closing_server(served: TlsAcceptor, closed: blocking::Sender<()>) -> So
     address
 }
 
-/// The TLS alert at the end of an idle connection is not counted as bytes of the request, which is sent again.
+/// The TLS alert at the end of an idle connection does not count as a sent byte of the request, so the request is
+/// sent again.
 #[tokio::test(flavor = "current_thread")]
 async fn tls_alert_is_no_sent_request() {
     LocalSet::new()
@@ -129,7 +132,8 @@ async fn tls_alert_is_no_sent_request() {
             let (answer, _) = forward_request(&forwarder, address, 1000).await;
             let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
             reply.into_body().drain_short().await.expect("complete");
-            // The thread is blocked meanwhile, so no task has seen the end of the connection.
+            // This wait blocks the thread, so that no task sees the end of the connection before the next request
+            // uses it.
             is_closed.recv_timeout(Duration::from_secs(10)).expect("closed");
             let (answer, _) = forward_request(&forwarder, address, 1000).await;
             assert!(matches!(answer, PeerForwardOutcome::Answered(_)), "once more, over a fresh one");

@@ -17,7 +17,6 @@ use futures_util::task::AtomicWaker;
 ///
 /// # Cancellation
 /// Dropping this future drops the inner one.
-/// The same as for the inner future.
 pub(super) struct PollOnWake<F> {
     inner: Pin<Box<F>>,
     flag: Arc<WakeFlag>,
@@ -59,6 +58,8 @@ impl<F: Future> Future for PollOnWake<F> {
         if !this.flag.rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
+        // The wake took the registered waker with it.
+        this.flag.task.register(cx.waker());
         // The flag is cleared before the poll, so that a wake during the poll leads to another poll.
         this.flag.rung.store(false, Ordering::Release);
         this.inner.as_mut().poll(&mut Context::from_waker(&this.waker))
@@ -97,6 +98,30 @@ mod tests {
         gated.await;
         assert_eq!(polls.get(), 2);
         canceller.await.expect("no panic");
+    }
+
+    /// A future that needs several wakes gets the second one as well, in the same task.
+    #[tokio::test]
+    async fn every_wake_leads_to_poll() {
+        let mut polls = 0;
+        let (sender, receiver) = std::sync::mpsc::channel::<Waker>();
+        let gated = PollOnWake::new(poll_fn(move |cx| {
+            polls += 1;
+            if polls == 3 {
+                return Poll::Ready(());
+            }
+            sender.send(cx.waker().clone()).expect("the test receives");
+            Poll::Pending
+        }));
+        let waiting = tokio::spawn(gated);
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+            receiver.try_recv().expect("polled").wake();
+        }
+        tokio::time::timeout(std::time::Duration::from_secs(10), waiting)
+            .await
+            .expect("woken")
+            .expect("no panic");
     }
 
     #[tokio::test]

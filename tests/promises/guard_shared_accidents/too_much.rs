@@ -21,7 +21,7 @@ use super::{
     steps::{admit, admit_running, claim, open_guard, wait_processed, wait_processed_eventually},
 };
 
-/// One end takes little time. All together take longer than the guard gives a statement.
+/// A trigger that makes each end take 60 ms. All ends together exceed the time limit of a statement.
 const SLOW: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_sleep(0.06); RETURN old; END $$;
     CREATE TRIGGER slow BEFORE DELETE ON at_work FOR EACH ROW EXECUTE FUNCTION slow()";

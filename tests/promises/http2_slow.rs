@@ -90,7 +90,7 @@ async fn slow_reader_is_not_evicted() {
     gateway.wait_ready().await;
     let (_requests, body) = begin_post(&site, &gateway, LONG_ANSWER).await;
     let other = async {
-        // Longer than the 2 s that the gateway grants the rest of an answer before it counts the connection as idle.
+        // Longer than the 2 s after its last exchange for which a connection counts as busy in any case.
         sleep(Duration::from_millis(2300)).await;
         TcpStream::connect(gateway.public).await.expect("listens")
     };

@@ -249,7 +249,7 @@ async fn killed_gateways_lose_no_update_upstream() {
 }
 
 /// Killed gateways lose no update of an item where a guard compares for a service that does not. An order that runs for
-/// longer than the guard's `max_execution`, 9 s here, may lose updates, so this test runs alone on the machine.
+/// longer than the guard's `max_execution`, 9 s here, may lose updates, so a failure names the longest order.
 #[tokio::test]
 async fn killed_gateways_lose_no_update_at_guard() {
     let guarded = GuardedSite::new(TestSite::fresh().await).await;

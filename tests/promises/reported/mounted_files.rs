@@ -11,7 +11,7 @@ use serde_json::json;
 #[tokio::test]
 async fn replaced_policy_is_seen() {
     let site = TestSite::fresh().await;
-    // As long as each other.
+    // All these policies have the same length, so the length does not show a change.
     let policy = |word: &str| -> TestPolicy {
         site.policy("gw-1").with_route(json!({
             "name": "word", "upstream": "ledger", "fence": "none",
@@ -30,7 +30,7 @@ async fn replaced_policy_is_seen() {
         };
         fencegate_testkit::wait::wait_until(how, reached, || gateway.log()).await;
     };
-    // A folder that is swapped by a link, as the kubelet does.
+    // The folder is replaced by a new link, as the kubelet does it.
     let swap = |word: &str| {
         let data = folder.join(format!("data-{word}"));
         fs::create_dir(&data).expect("new");
@@ -48,7 +48,7 @@ async fn replaced_policy_is_seen() {
     fs::remove_file(&file).expect("there");
     fs::write(&file, policy("dddd").to_string()).expect("written");
     serves("dddd", "a new file").await;
-    // In place, of the same length, and older than before.
+    // The file is overwritten in place, with the same length and an older time.
     fs::write(&file, policy("eeee").to_string()).expect("written");
     fs::File::options()
         .write(true)

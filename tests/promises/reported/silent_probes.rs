@@ -17,7 +17,7 @@ async fn start(policy: &TestPolicy) -> Gateway {
     GatewayLaunch::new(policy).with_workers(1).start().await
 }
 
-/// Connects again and again, sends this each time, and leaves.
+/// Connects again and again, sends these bytes each time, and disconnects.
 async fn probe(gateway: &Gateway, bytes: &str) {
     for _ in 0..PROBES {
         let mut client = RawClient::connect(gateway.public).await.expect("it listens");
@@ -27,7 +27,7 @@ async fn probe(gateway: &Gateway, bytes: &str) {
     }
 }
 
-/// The lines of the log that tell of one connection.
+/// The lines of the log about single connections.
 fn lines_of_connections(gateway: &Gateway) -> Vec<String> {
     let log = gateway.log();
     log.lines().filter(|line| line.contains(r#""peer":"127.0.0.1:"#)).map(str::to_owned).collect()

@@ -26,7 +26,7 @@ async fn failed_job_is_not_taken_for_skipped_one() {
     let skipped = run("job/held", &["true"]).await;
     assert_eq!(skipped.status.code(), Some(0), "{skipped:?}");
     assert!(skipped.stderr.is_empty(), "cron would send a letter: {skipped:?}");
-    // What a job may end with, `timeout` among them.
+    // Exit codes that a job may have itself, such as those of `timeout`.
     for (job, code) in [
         (&["timeout", "0.2", "sleep", "5"][..], 124),
         (&["sh", "-c", "exit 124"], 124),

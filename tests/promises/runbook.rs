@@ -26,7 +26,7 @@ use super::printed::documented_commands;
 /// The moment when a command can be run. Some commands end the process that others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RunbookStage {
-    /// The gateway holds a key, and does not know what came of some operations.
+    /// The gateway holds a key, and some operations have an unknown outcome.
     AtWork,
     /// The command ends the gateway.
     Ends,

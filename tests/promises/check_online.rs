@@ -407,7 +407,7 @@ async fn reports_guard_with_other_clock() {
 #[tokio::test]
 async fn reports_zookeeper_with_other_clock() {
     let site = TestSite::fresh().await;
-    // The installation has to be there, and nobody may be at work while the nodes are compared.
+    // The installation has to exist, and no gateway may run while the nodes are compared.
     site.gateway("gw-1").await.stop().await;
     let tree = site.tree().await;
     let before = tree.paths().await;

@@ -67,7 +67,7 @@ impl GatewayPair {
 
 const ALL_SERVERS: [usize; SERVERS] = [0, 1, 2];
 
-/// What happens to the servers while a request is in flight and another gateway waits for its key.
+/// A fault of the servers while a request is in flight and another gateway waits for its key.
 #[derive(Debug, Clone, Copy)]
 enum EnsembleFault {
     LeaderKilled,

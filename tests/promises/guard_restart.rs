@@ -196,8 +196,8 @@ async fn clean_stop_needs_no_quarantine() {
     start_after_crash(&launch, 20, KeyStateAfterCrash::Waits).await;
 }
 
-/// A guard that is killed between two parts of its watermarks has not stopped cleanly. What a clean stop writes grows
-/// with the keys, and is written a part at a time.
+/// A guard that is killed between two parts of its watermarks has not stopped cleanly. A clean stop writes all
+/// watermarks in parts, because their number grows with the keys.
 #[tokio::test]
 async fn killed_during_stop_is_unclean() {
     const KEYS: u64 = 2_100;

@@ -92,7 +92,7 @@ async fn unknown_signer_is_refused() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 3);
 }
 
-/// A request with the most keys and the most bytes of keys has a ticket, passes the guard, and is replayed from its journal.
+/// A request with the largest set of keys has a ticket, passes the guard, and is replayed from its journal.
 #[tokio::test]
 async fn largest_set_passes_guard_and_journal() {
     let guarded = GuardedSite::fresh().await;

@@ -167,7 +167,7 @@ async fn assert_no_update_lost(site: &TestSite, one: &Gateway, two: &Gateway) {
     site.tree().await.assert_no_locks().await;
 }
 
-/// An order holds the lock of each of its items, whether the service compares tokens or a guard does, and no update is lost.
+/// An order holds the lock of each of its items and no update is lost, whether the service or a guard compares tokens.
 #[tokio::test]
 async fn each_item_of_list_is_locked() {
     let site = TestSite::fresh().await;

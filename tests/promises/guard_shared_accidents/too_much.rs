@@ -79,9 +79,8 @@ async fn refused_entry_opens_key() {
     assert_eq!(guard.operation(&id).await, Ok(Some(admitted)), "nobody knows what became of it");
 }
 
-/// An end that fails each time, because something at the database keeps it from being written, holds up no other request.
-/// What was requested after it is answered all the same, also where another request of the same batch makes the guard
-/// send each by itself.
+/// An end that the database refuses each time holds up no other request: later requests are answered, also where
+/// another request of the same batch makes the guard send each request by itself.
 #[tokio::test]
 async fn failing_end_blocks_no_other_request() {
     let store = SharedStore::new().await;

@@ -87,7 +87,7 @@ async fn doubt_resolved_elsewhere_stays_resolved() {
     assert!(!is_closed(&other, "a", 21).await);
 }
 
-/// What a dead guard has in doubt is over by the time of the store, because no other guard checks its endpoint.
+/// A doubt of a dead guard ends by the time of the store, because no other guard checks its endpoint.
 #[tokio::test]
 async fn dead_guards_doubt_ends_by_clock() {
     let store = SharedStore::new().await;

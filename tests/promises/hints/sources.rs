@@ -76,7 +76,8 @@ pub(super) fn printed_in_sources() -> Vec<HintCommand> {
 fn each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).expect("readable") {
         let path = entry.expect("readable").path();
-        // The examples of the helps have addresses and files of nobody's installation; a unit test beside them parses each.
+        // The examples in help texts name addresses and files that do not exist. A unit test beside them parses each
+        // one.
         let is_test =
             ["tests", "tests.rs", "target", "cli/examples.rs"].iter().any(|name| path.ends_with(name));
         if path.is_dir() && !is_test {

@@ -32,9 +32,9 @@ async fn fetch_from_page(browser: &Browser, page: &str, url: &str) -> Value {
     browser.run_async(&script.replace("URL", url)).await
 }
 
-/// Reported as pelias/api#296, apex/up#274, jamsocket/plane#684 and axios/axios#6723: a proxy's own answers had no CORS fields,
-/// so a page saw "network error" in the place of 429 or 503. The kind: an answer that the service has not made. Played by a real
-/// browser.
+/// Reported as pelias/api#296, apex/up#274, jamsocket/plane#684 and axios/axios#6723: a proxy's own answers had no CORS
+/// fields, so a page saw "network error" in place of 429 or 503. This test covers answers that the service has not
+/// made, with a real browser.
 #[tokio::test]
 async fn page_reads_refusal_of_gateway() {
     let site = TestSite::fresh().await;

@@ -117,9 +117,10 @@ async fn serve(mut stream: TcpStream, acts: &[Act], requests: Arc<AtomicUsize>) 
     }
 }
 
-/// Reported as envoyproxy/envoy#68, golang/go#20985, nginx/nginx#1724, nodejs/undici#5598 and JuliaWeb/HTTP.jl#1294: a request on a
-/// stream that was refused, or that lies above the last one of a GOAWAY, was given up or told as failed. RFC 9113, 8.7, guarantees
-/// that nothing of it was processed. The kind: a word of the other side about exactly this request; everything less stays unknown.
+/// Reported as envoyproxy/envoy#68, golang/go#20985, nginx/nginx#1724, nodejs/undici#5598 and JuliaWeb/HTTP.jl#1294: a
+/// request on a stream that was refused, or that lies above the last one of a GOAWAY, was given up or reported as
+/// failed. RFC 9113, 8.7, guarantees that such a request was not processed. This test covers signals of the server
+/// about exactly this request; after any weaker signal the outcome stays unknown.
 #[tokio::test]
 async fn unprocessed_request_is_sent_once_more() {
     use Act::{Answer, GoAwayAt, GoAwayBelow, Reset, ResetAfterInterim};

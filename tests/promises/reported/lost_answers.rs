@@ -14,8 +14,9 @@ fn named(key: &str, name: &str) -> TestRequest {
     acquire_request(&json!({ "keys": [key] })).field("idempotency-key", name)
 }
 
-/// Reported as samuel/go-zookeeper#229, CURATOR-45 and CURATOR-79: the server had granted a lock whose answer was lost, and the client
-/// waited behind its own lock. The kind: a grant that its client does not know of, however the answer was lost.
+/// Reported as samuel/go-zookeeper#229, CURATOR-45 and CURATOR-79: the server had granted a lock whose answer was lost,
+/// and the client waited behind its own lock. This test covers grants that the client has not learned of, however the
+/// answer was lost.
 #[tokio::test]
 async fn lost_grant_is_had_again_by_its_name() {
     let site = TestSite::fresh().await;

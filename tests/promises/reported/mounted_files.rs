@@ -5,9 +5,9 @@ use std::{fs, os::unix::fs::symlink, time::SystemTime};
 use fencegate_tests::{client::TestRequest, gateway::GatewayLaunch, policy::TestPolicy, site::TestSite};
 use serde_json::json;
 
-/// Reported as minio/minio#14357, eventing-kafka-broker#3323, Mailu#1302, dadrus/heimdall#2926 and kube-rbac-proxy#45: a watcher that
-/// follows one file by its events, time or size misses the way in which an orchestrator replaces it. The kind: ways to give a file
-/// another content.
+/// Reported as minio/minio#14357, eventing-kafka-broker#3323, Mailu#1302, dadrus/heimdall#2926 and kube-rbac-proxy#45:
+/// a watcher that follows one file by its events, time or size misses the way in which an orchestrator replaces it.
+/// This test covers the ways to give a file another content.
 #[tokio::test]
 async fn replaced_policy_is_seen() {
     let site = TestSite::fresh().await;

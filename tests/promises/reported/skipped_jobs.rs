@@ -7,9 +7,9 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-/// Reported as util-linux/util-linux#1180, discoteq/flock#20 and viafintech/cronlocker#10: the exit code for "the lock is held" was one
-/// that the job has as well, so a job that never finished looked like one that was skipped. The kind: every exit code of a command
-/// that a script could take for ours.
+/// Reported as util-linux/util-linux#1180, discoteq/flock#20 and viafintech/cronlocker#10: the exit code for "the lock
+/// is held" was one that the job may have too, so a job that failed looked like one that was skipped. This test covers
+/// every exit code of a command that a script could confuse with ours.
 #[tokio::test]
 async fn failed_job_is_not_taken_for_skipped_one() {
     let site = TestSite::fresh().await;

@@ -169,7 +169,7 @@ const SLOW: usize = 1000;
 async fn slow_clients_delay_no_other_client() {
     let site = TestSite::alone().await;
     let service = BulkService::start().await;
-    // All of them are connected after two seconds, and each of them does something every two seconds.
+    // slowhttptest opens 500 connections a second (`-r500`); each one sends or reads something every 2 s (`-i2`).
     let seconds = format!("-l{}", effort(4, 10));
     // Each kind has a gateway of its own.
     let slow = async |name, mode: &str, method, path, each| {
@@ -203,8 +203,7 @@ fn last_log_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
-/// The number of clients of each slow kind, and the number of readers. Each reader has a connection to the service as
-/// well.
+/// The number of clients of each slow kind.
 const EACH: usize = 1200;
 const READERS: usize = 1000;
 /// The bound on the answer bytes taken for a client that does not read: gateway buffers, and kernel buffers on both

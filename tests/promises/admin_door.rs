@@ -54,7 +54,7 @@ const CHANGED_OF_GUARD: [&str; 4] = [
     "/api/v1/operations/0123456789abcdef/forget",
 ];
 
-/// Open to probes and guards.
+/// The admin routes that need no token, because probes and guards call them.
 const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
 
 /// A token in a file that only the user of the tests can read.
@@ -332,7 +332,7 @@ async fn large_or_slow_requests_are_cut_off() {
     assert_eq!(gateway.admin("/ready").await.status, 200);
 }
 
-/// More than the time for a first head.
+/// Longer than the admin listener waits for the first complete head of a connection.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn wait_hung_up(stream: &mut TcpStream) {

@@ -79,7 +79,7 @@ async fn operator_lists_revokes_and_breaks_leases() {
     assert_eq!((&first["keys"], &first["token"]), (&json!(["account/7"]), &lease.document["token"]));
     assert!((1..=10_000).contains(&first["expires_in_ms"].as_u64().expect("a number")), "{first}");
     assert_eq!([&second["reference"], &second["state"]], [&json!(waiter.reference), &json!("waiting")]);
-    // In pages, and filtered by key.
+    // The list of leases comes in pages, and can be filtered by key.
     let (_, page) = get_json(&gateway, "/api/v1/leases?limit=1").await;
     assert_eq!((page["leases"].as_array().map(Vec::len), &page["more"]), (Some(1), &json!(true)));
     let (_, rest) = get_json(&gateway, &format!("/api/v1/leases?after={}", lease.reference)).await;

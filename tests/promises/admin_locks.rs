@@ -263,7 +263,7 @@ async fn bytes_written_by(site: &TestSite, gateway: &str) -> usize {
 async fn assert_broken_holder_writes_nothing(cached: bool) {
     let site = TestSite::fresh().await;
     let policy = |name: &str| if cached { site.policy(name).with_cached_hold() } else { site.policy(name) };
-    // Longer than it takes to notice the break: a strict request watches its own node only after a while.
+    // The pause is longer than it takes to notice the break: a strict request watches its own node only after a while.
     let victim =
         site.gateway_paused_at(&policy("victim"), "before_upstream_write", Duration::from_millis(3500)).await;
     let next = GatewayLaunch::new(&policy("next")).start().await;

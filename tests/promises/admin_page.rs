@@ -87,7 +87,7 @@ async fn page_is_accessible_in_both_schemes() {
     let (live, browser) = tokio::join!(ZombieFixture::start(), Browser::start());
     let url = |gateway: &Gateway| format!("http://{}/", gateway.admin);
     browser.open(&url(&live.sleeper)).await;
-    // Two samples make a point of the plots.
+    // A plot draws a line only after two samples.
     let drawn = "return document.querySelectorAll('#plots polyline.most').length === 2";
     browser.wait_until("a line in both plots", drawn).await;
     // The page renews itself. While a request waits for the answer of ZooKeeper, the holder is not known yet.
@@ -291,8 +291,8 @@ async fn guard_page_resolves_operation_in_doubt() {
     assert_eq!(serde_json::from_slice::<Value>(&open.body).expect("JSON")["operations"], json!([]));
 }
 
-/// Whoever opens the page of a gateway that answers 200 to `/ready` is told what is wrong all the same: a file that was refused, a guard
-/// that is away. Each of it goes when it is mended.
+/// The page of a gateway that answers 200 to `/ready` still shows its troubles: a refused reload until a reload
+/// succeeds, and a guard that does not answer.
 #[tokio::test]
 async fn page_tells_of_refused_reload_and_absent_guard() {
     let guarded = GuardedSite::fresh().await;

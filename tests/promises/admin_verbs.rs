@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::tls::TlsFiles;
 
-/// Exit code, stdout, stderr.
+/// The exit code, stdout and stderr of a command.
 type CommandOutput = (Option<i32>, String, String);
 
 async fn run_verb(arguments: &[&str]) -> CommandOutput {
@@ -198,7 +198,8 @@ async fn members_command_lists_gateways_with_readiness() {
     pauses.signal(Signal::CONT);
 }
 
-/// A verb against a gateway that stands still ends in time, and tells meanwhile what ZooKeeper says of it.
+/// A command for a frozen gateway fails after its `--timeout`, and its message says whether the gateway is still
+/// registered in ZooKeeper.
 #[tokio::test]
 async fn frozen_gateway_is_told_by_its_heartbeat() {
     let site = TestSite::fresh().await;

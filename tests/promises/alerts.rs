@@ -25,8 +25,8 @@ fn rules_pass_promtool_tests() {
     promtool(&["test", "rules", "rules.test.yml", "rules.day.test.yml"]);
 }
 
-/// Alertmanager, Grafana and pagers open `runbook_url`, so it is a complete URL. All alerts share one base, next to that
-/// of the problem types, and the head of the file explains how to change it.
+/// Each alert has a summary, a description, and as `runbook_url` the complete URL of a runbook section. All URLs share
+/// one base, which the head of the rules file names, and the runbook lists each alert by its name.
 #[test]
 fn alerts_have_summary_and_runbook_section() {
     let base = PROBLEMS.replace("PROBLEMS.md", "RUNBOOK.md");
@@ -52,7 +52,7 @@ fn alerts_have_summary_and_runbook_section() {
         let section = annotation("runbook_url").strip_prefix(base).and_then(|rest| rest.strip_prefix('#'));
         let known = section.is_some_and(|section| sections.iter().any(|known| known == section));
         assert!(known, "{alert} leads nowhere: {sections:?}");
-        // Whoever is woken searches for the name.
+        // An operator who is paged searches the runbook for the name of the alert.
         let row = format!("| `{}` | [", alert["alert"].as_str().expect("a name"));
         let row = runbook.lines().find(|line| line.starts_with(&row));
         let leads = row.zip(section).is_some_and(|(row, section)| row.ends_with(&format!("](#{section}) |")));
@@ -60,12 +60,12 @@ fn alerts_have_summary_and_runbook_section() {
     }
 }
 
-/// In a cluster the targets may have jobs with other names, and every alert has to work there.
+/// No rule selects a job by its exact name, because jobs can have other names in a cluster.
 #[test]
 fn rules_select_no_job_by_name() {
     for file in ["alerts.rules.yml", "recording.rules.yml"] {
         let text = std::fs::read_to_string(deploy().join("prometheus").join(file)).expect("shipped");
-        // One alert has a second way to find its targets.
+        // Only `FencegateDown` selects jobs too, by a pattern and beside another condition.
         let selectors: Vec<&str> = text.lines().filter(|line| line.contains("job=")).collect();
         let known = r#"up{job=~".*fencegate.*"} == 0"#;
         assert!(selectors.iter().all(|line| line.trim() == known), "{file}: {selectors:?}");

@@ -68,7 +68,7 @@ fn thread_waits(gateway: &Gateway) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Threads that have stopped to wait once for every second request, or more often.
+/// The number of threads that have stopped to wait at least once for every second request.
 fn threads_waiting_per_request(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> usize {
     let often = |(thread, waited): &(&String, &u64)| {
         **waited - before.get(*thread).copied().unwrap_or(0) >= (REQUESTS / 2) as u64

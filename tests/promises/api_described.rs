@@ -51,7 +51,8 @@ async fn assert_answers_as_described(name: &str, address: SocketAddr, arguments:
     assert_answers_with(name, address, &known_deviations(), arguments).await;
 }
 
-/// The same, with the configuration `known` for rules that a document cannot express.
+/// Sends requests for everything that a document describes, except what `arguments` leave out. `known` is the
+/// schemathesis configuration for rules that a document cannot express.
 async fn assert_answers_with(name: &str, address: SocketAddr, known: &str, arguments: &[&str]) {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let python = MADE.get_or_init(|| python_with_package("schemathesis", "schemathesis==4.32.5")).await;
@@ -121,14 +122,15 @@ async fn guard_admin_conforms_to_openapi() {
     assert_answers_as_described("guard-admin.json", guard.public, &announced).await;
 }
 
-/// The schemathesis configuration for rules of the policy that a document cannot express: bounds of times; the path and a
-/// field name one lease, which may be over by then; 428 is the answer when the field is missing; unsigned 64-bit numbers.
+/// The schemathesis configuration for rules of the lease API that a document cannot express: times have bounds that the
+/// policy sets, a lease is named in the path and again in a field and may have ended by then, and a missing field is
+/// answered with 428.
 fn known_lease_deviations(lease: &ClientLease) -> String {
     let reference = &lease.reference;
     let id = &lease.id;
     let mut known = String::new();
     for (operation, watch) in [("showLease", ", watch = 0"), ("renewLease", ""), ("releaseLease", "")] {
-        // The released lease is another one, which does not exist.
+        // The release names a lease that does not exist, so that the other operations still find theirs.
         let named = if operation == "releaseLease" { "0000000000000000" } else { reference };
         known += &format!(
             "[[operations]]\ninclude-operation-id = \"{operation}\"\n\
@@ -160,7 +162,7 @@ async fn lease_api_conforms_to_openapi() {
     let bearer = format!("Authorization: Bearer {CLIENT}");
     assert_answers_with("leases.json", gateway.public, &known_lease_deviations(&lease), &["-H", &bearer])
         .await;
-    // Besides that lease some generated request was granted: the example of the document.
+    // At least one generated request has been granted besides `lease`: the example of the document.
     let metrics = gateway.metrics().await;
     let ended = ["released", "expired", "broken"]
         .map(|why| metrics.sum("fencegate_leases_ended_total", &[&format!("why=\"{why}\"")]));

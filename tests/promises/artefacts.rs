@@ -176,7 +176,7 @@ async fn installed_policies_pass_check_when_uncommented() {
                 .await
                 .expect("started");
             let stderr = String::from_utf8_lossy(&output.stderr);
-            // The file of the guard gets the advice to use tickets, until it does.
+            // `check` advises a guard to use tickets (FG0404) as long as its `tickets` are commented out.
             let codes: Vec<&str> =
                 stderr.split('[').skip(1).filter_map(|rest| rest.split(']').next()).collect();
             let expected: &[&str] = if text.contains("\n#     tickets: {public") { &["FG0404"] } else { &[] };

@@ -36,7 +36,7 @@ const SERVICE: &str = "127.0.0.1:9000";
 
 /// The time limit of a proxy that answers in its own name.
 const EARLY: &str = "300ms";
-/// For how long an execution continues after such an answer.
+/// For how long an execution continues after the proxy has answered in its own name.
 const WORKS: Duration = Duration::from_millis(1200);
 /// For how long an execution counts as running: `max_execution`, `delay` or `response_timeout`.
 const COUNTS: Duration = Duration::from_secs(2);
@@ -100,8 +100,8 @@ fn service(fixture: &GuardFixture) -> SocketAddr {
     fixture.origin.open_listener("service")
 }
 
-/// The proxy answers while the service continues to work. The next request begins when the guard may consider the
-/// execution to be over.
+/// Asserts that the next request begins only when the guard may consider the execution to be over, although the proxy
+/// has answered while the service continues to work.
 async fn assert_early_answer_leaves_doubt(fixture: GuardFixture, proxy: ProxyProcess) {
     let guard = guard(&fixture, &proxy, &[]).await;
     let old = fixture.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
@@ -173,7 +173,8 @@ async fn listed_envoy_503_leaves_guard_in_doubt() {
     let binary = envoy_binary().await;
     for (unfinished, outcome) in [
         (json!([502, 503, 504]), FencingOutcome::Unknown),
-        // The purpose of the list: without 503 in it the next request begins at once.
+        // Without 503 in the list the guard takes the answer as the end of the execution, so the next request begins
+        // at once.
         (json!([502, 504]), FencingOutcome::Done),
     ] {
         let fixture = GuardFixture::new().await;
@@ -221,7 +222,8 @@ async fn gateway_passes_proxy_504_as_unknown() {
     assert!(String::from_utf8_lossy(&answer.body).contains("nginx"), "not the answer of nginx: {answer:?}");
 }
 
-/// Two requests of one key behind an nginx that answers early, at a level without a guard.
+/// Sends two requests for one key behind an nginx that answers early, and returns their records. `level` sets the
+/// fencing level.
 async fn run_behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecord, RequestRecord) {
     let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
@@ -286,7 +288,8 @@ async fn nginx_504_ends_grant_at_level_upstream() {
     assert!(second.expect_token().number() > first.expect_token().number(), "the old tenure was used again");
 }
 
-/// How often the service received a request whose connection broke after its effect. The connection had been used before.
+/// The number of times that the service received a request whose connection broke after its effect, and the first of
+/// these requests. The connection had been used before.
 async fn times_executed(
     proxy: impl FnOnce(SocketAddr) -> ProxyProcess,
     settings: &[(&str, serde_json::Value)],
@@ -308,8 +311,8 @@ fn operation() -> TestRequest {
     StampedRequest::new("a", 20).once(1).post("/pay")
 }
 
-/// Go's HTTP client repeats a request with `Idempotency-Key` and without a body. Caddy therefore repeats no operation
-/// with the shipped file, which keeps no connections, nor when the operation has another field name.
+/// Caddy uses Go's HTTP client, which repeats a request with `Idempotency-Key` and without a body. Caddy repeats no
+/// operation with the shipped file, because it keeps no connections, and none whose name is in another field.
 #[tokio::test]
 async fn caddy_with_shipped_file_repeats_nothing() {
     let kept = |service| caddy(service, &[("keepalive off", String::new())]);
@@ -345,7 +348,7 @@ async fn haproxy_repeats_nothing() {
     assert_eq!(times_executed(|service| haproxy(service, &[]), &[], put).await.0, 1);
 }
 
-/// Fields of a client cannot make Envoy repeat a request either.
+/// Envoy repeats a request only with a retry policy in its file: retry fields of a client have no effect.
 #[tokio::test]
 async fn envoy_repeats_only_with_retry_policy() {
     let binary = envoy_binary().await;

@@ -35,7 +35,7 @@ use tempfile::TempDir;
 
 use self::foreign::{ForeignLock, ForeignProgram, SharedAccount, lock_path};
 
-/// The number of turns of each side.
+/// The number of turns that the programs take, and that the gateways take.
 fn turns() -> usize {
     effort(80, 200)
 }
@@ -285,10 +285,11 @@ async fn wait_two_queued(show: &[&str]) -> Value {
     }
 }
 
-/// Longer than a session of 2 s.
+/// The time for which a process is frozen: longer than a session timeout of 2 s.
 const FROZEN: Duration = Duration::from_secs(3);
 
-/// The programs of one library, each on an account of its own: a fault meets all kinds of its locks at once.
+/// The programs of one library, one for each kind of its locks, each on an account of its own. A signal goes to all of
+/// them at once.
 struct ForeignPrograms<'s> {
     site: &'s TestSite,
     /// The listeners of the programs at the origin.
@@ -297,7 +298,8 @@ struct ForeignPrograms<'s> {
 }
 
 impl<'s> ForeignPrograms<'s> {
-    /// `generation` sets their listeners apart from those of earlier programs.
+    /// Starts one program for each kind. `generation` makes the names of its listeners differ from those of earlier
+    /// programs.
     async fn start(
         site: &'s TestSite,
         kinds: &[ForeignLock],
@@ -316,7 +318,7 @@ impl<'s> ForeignPrograms<'s> {
         self.programs.iter().for_each(|program| program.signal(signal));
     }
 
-    /// Waits until each of them has had ten further turns.
+    /// Waits until each program has had ten further turns.
     async fn wait_turns(&self) {
         join_all(self.doors.iter().map(|door| self.site.origin.wait_more(door, 10))).await;
     }
@@ -348,7 +350,7 @@ fn with_read_write_route(site: &TestSite, policy: TestPolicy, layout: &str) -> T
     }))
 }
 
-/// An account of that route.
+/// An account of the route that [`with_read_write_route`] adds.
 fn read_write_account(site: &TestSite, number: u32) -> SharedAccount {
     SharedAccount {
         lock: format!("/beside{}/rw/{number}", site.root),
@@ -357,10 +359,10 @@ fn read_write_account(site: &TestSite, number: u32) -> SharedAccount {
     }
 }
 
-/// A frozen program cannot detect when it resumes that its lock is gone, and nothing stops the program. Its writes are
-/// refused by their number.
+/// Asserts that nothing overlaps while gateways and programs are killed or frozen. A frozen program cannot detect when
+/// it resumes that its lock is gone, and nothing stops it, so the service refuses its writes by their token.
 ///
-/// `layout` is that of the first kind of lock, and `read_write` that of the other two.
+/// `layout` is the layout of the first kind of lock, and `read_write` the layout of the other two kinds.
 async fn assert_faults_are_safe(layout: &str, read_write: &str, kinds: [ForeignLock; 3]) {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));

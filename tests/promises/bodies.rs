@@ -30,7 +30,7 @@ fn request(target: &str, kind: &str, body: impl Into<String>) -> TestRequest {
     TestRequest::post(target).field("Content-Type", kind).body(body.into())
 }
 
-/// Sends each request, asserts this refusal, and asserts that nothing arrives.
+/// Sends each request, and asserts that it is answered with this status and reason and does not reach the service.
 async fn assert_all_refused(
     site: &TestSite,
     gateway: &Gateway,
@@ -47,7 +47,7 @@ async fn assert_all_refused(
     assert_eq!(site.origin.log().records.len(), before, "a refused request reached the service");
 }
 
-/// Sends a request that is served, and gives the keys under which it arrived.
+/// Sends a request that is served, and returns the keys under which the service received it.
 async fn served_keys(site: &TestSite, gateway: &Gateway, ask: &TestRequest) -> Option<String> {
     let before = site.origin.log().records.len();
     let answer = gateway.send(ask).await;
@@ -64,7 +64,7 @@ fn parts(parts: &[(&str, &str)]) -> String {
     parts.iter().map(part).collect::<String>() + "--b--\r\n"
 }
 
-/// Heads of a part in which readers find different names.
+/// Heads of a part of a form in which different parsers find different field names.
 const UNCLEAR_HEADS: [&str; 22] = [
     "Content-Disposition: form-data; name=\"a\"; foo; name=\"to\"",
     "Content-Disposition: form-data; name=\"a\"; foo bar=\"; name=\"to\"",
@@ -90,7 +90,8 @@ const UNCLEAR_HEADS: [&str; 22] = [
     "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=c",
 ];
 
-/// A dot in the path of a route that the body picks is a part of it: without the dot it would be the same route.
+/// A path with a dot is served where routes of one path differ in their bodies, and the text behind the dot belongs to
+/// the key: without it the path would match the same routes.
 #[tokio::test]
 async fn dotted_path_is_served_where_body_decides() {
     let site = TestSite::fresh().await;
@@ -108,7 +109,8 @@ async fn dotted_path_is_served_where_body_decides() {
     assert_all_refused(&site, &gateway, (404, "no-route"), [neither]).await;
 }
 
-/// The fields of a form of either kind are locked, each of a list, and a form that is read in two ways is refused.
+/// The key of a request comes from the fields of its form, of either content type and with each value of a list. A form
+/// that two parsers can read in different ways is refused.
 #[tokio::test]
 async fn form_field_names_locked_resource() {
     let site = TestSite::fresh().await;
@@ -156,7 +158,7 @@ async fn form_field_names_locked_resource() {
         request("/transfers", "multipart/form-data; boundary='b'", two.replace("--b", "--'b'")),
     ];
     assert_all_refused(&site, &gateway, (400, "key-invalid"), refused).await;
-    // In the place of the head of `note`: some reader finds another `to` in each.
+    // Each head takes the place of the head of `note`. Some parser finds another field `to` in it.
     let heads = UNCLEAR_HEADS.map(|head| {
         let plain = "Content-Disposition: form-data; name=\"note\"";
         request("/transfers", PARTS, two.replace(plain, head))
@@ -166,7 +168,7 @@ async fn form_field_names_locked_resource() {
     assert_all_refused(&site, &gateway, (400, "key-missing"), missing).await;
 }
 
-/// Payments by their kind: quotes without a lock, refunds of a payment, all else of an account.
+/// Routes for payments by their kind: quotes need no lock, refunds lock a payment, and all others lock an account.
 fn payments(site: &TestSite) -> TestPolicy {
     let by_kind = |kinds: Value| json!({"methods": ["POST"], "path": "/payments", "body": {"/kind": kinds}});
     site.policy("gw-1")
@@ -177,7 +179,7 @@ fn payments(site: &TestSite) -> TestPolicy {
         .with_route(route("open", post("/payments/quotes"), json!("none")))
 }
 
-/// A body picks its route, and one that is read in two ways, or not at all, goes on to none.
+/// The body picks the route of a request. A request whose body can be read in two ways, or not at all, is refused.
 #[tokio::test]
 async fn unreadable_body_goes_on_to_no_route() {
     let site = TestSite::fresh().await;
@@ -193,10 +195,10 @@ async fn unreadable_body_goes_on_to_no_route() {
     ] {
         assert_eq!(served_keys(&site, &gateway, &pay(body)).await.as_deref(), key, "{body}");
     }
-    // With the same value elsewhere, and in pieces of no announced length.
+    // A query that gives the same value as the body does not contradict the body.
     let same = request("/payments?kind=quote", JSON, r#"{"kind":"quote"}"#);
     assert_eq!(served_keys(&site, &gateway, &same).await, None);
-    // No body decides here, and none is read.
+    // The path alone decides this route, so its body is not read and may exceed `max_body`.
     let large = request("/payments/quotes", JSON, "x".repeat(8 << 10));
     assert_eq!(served_keys(&site, &gateway, &large).await, None);
 
@@ -235,14 +237,15 @@ async fn unreadable_body_goes_on_to_no_route() {
     assert_eq!(shown.expect("a route")["body"], wanted, "{config}");
 }
 
-/// What may be a mutation holds the lock, whatever its client calls it, and what cannot be one passes without.
+/// A GraphQL request that may be a mutation takes the lock, whatever the client names it. A request that can only be a
+/// query passes without a lock.
 #[tokio::test]
 async fn no_mutation_passes_as_query() {
     let site = TestSite::fresh().await;
     let by_kind = |kind: &str| json!({"methods": ["POST"], "path": "/graphql", "graphql": kind});
     let policy = site
         .policy("gw-1")
-        // It would take every GET before a route of GraphQL.
+        // Without this, `read` would take every GET before a GraphQL route is tried.
         .without_route("read")
         .with_route(route("query", by_kind("query"), json!("none")))
         .with_route(route("mutation", by_kind("mutation"), json!({"key": "all-mutations"})))
@@ -292,8 +295,8 @@ async fn no_mutation_passes_as_query() {
     assert_all_refused(&site, &gateway, (400, "malformed"), refused).await;
 }
 
-/// A client that is slow with the body by which its route is chosen holds up no reload, and its request never overlaps with one
-/// under the new key of its resource.
+/// A client that sends the body slowly by which its route is chosen delays no reload. Its request never overlaps with a
+/// request under the new key of its resource.
 #[tokio::test]
 async fn slow_deciding_body_holds_up_no_reload() {
     let site = TestSite::fresh().await;
@@ -306,7 +309,7 @@ async fn slow_deciding_body_holds_up_no_reload() {
     );
     let mut slow = RawClient::connect(gateway.public).await.expect("it listens");
     slow.send(&head).await.expect("connected");
-    // It says so as soon as it reads the body.
+    // The gateway answers 100 when it begins to read the body.
     assert!(slow.read_head().await.expect("an answer").start.contains(" 100 "));
     let other = json!({"key": "konto/{body:/account}", "wait": "30s"});
     let rekeyed =

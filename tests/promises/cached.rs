@@ -24,7 +24,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// Long enough that no tenure ends by it within a test.
+/// A `linger` that is longer than a test, so that no tenure ends because its key is idle.
 const KEPT: &str = "60s";
 
 pub(super) fn with_cached_rules(policy: TestPolicy, rules: Value) -> TestPolicy {
@@ -245,7 +245,7 @@ async fn assert_served_beside_cached_tenure(route: Value, request: TestRequest, 
         execution.key = "account/7".to_owned();
     }
     history.assert_holds();
-    // An idle tenure is given up as well.
+    // The gateway also gives up a tenure without load at once.
     let answer = gateway.send(&request).await;
     assert_eq!(answer.status, 200);
     assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());

@@ -58,7 +58,7 @@ async fn assert_waits_bounded(holder: HolderKind, hold: &str) {
     };
     let tree = site.tree().await;
     let trying = policy("try", "0s");
-    // Longer than the second that each request waits at least for ZooKeeper's reply.
+    // The wait is longer than 1 s, because each request waits that long for ZooKeeper's reply in any case.
     let timed = policy("timed", "1500ms");
     let other = policy("other", "5s");
     let (trying, timed, other) =

@@ -48,7 +48,7 @@ impl CheckOutput {
         self.said["diagnostics"].as_array().expect("a list").iter()
     }
 
-    /// The same by a machine with this clock.
+    /// Runs the check with `clock` as the clock of its machine.
     async fn with_clock(policy: &TestPolicy, clock: &SteppedClock) -> Self {
         let file = PolicyFile::new(policy);
         let output = command_with_clock(clock, &["check", &file, "--online", "--format", "json"]).await;
@@ -57,7 +57,7 @@ impl CheckOutput {
         Self { exit: output.status.code(), said }
     }
 
-    /// Without the one that depends on how full the disk of this machine is.
+    /// The codes of all diagnostics, except FG0529, which depends on how full the disk of this machine is.
     fn codes(&self) -> BTreeSet<&str> {
         self.diagnostics().filter_map(|one| one["code"].as_str()).filter(|code| *code != "FG0529").collect()
     }
@@ -75,7 +75,7 @@ impl CheckOutput {
     }
 }
 
-/// A session can move between these servers, and one of them grants a shorter session timeout.
+/// The check reports servers that grant different session timeouts, because a session can move between them.
 #[tokio::test]
 async fn reports_servers_with_different_session_timeouts() {
     let site = TestSite::fresh().await;
@@ -94,7 +94,8 @@ async fn reports_servers_with_different_session_timeouts() {
     assert!(alike.reports_fact("zookeeper", "2 of 2 servers give a session"), "{:#}", alike.said);
 }
 
-/// At level `none` a proxy before the service must not repeat requests, and an operator may be unaware of the proxy.
+/// The check reports a proxy before a service at level `none`, because the proxy must not repeat requests and the
+/// operator may not know of it.
 #[tokio::test]
 async fn reports_intermediary_before_service() {
     let site = TestSite::fresh().await;
@@ -389,7 +390,7 @@ async fn reports_guard_with_other_clock() {
     clock.set_wall(-600);
     let guard = guarded.launch().await.with_clock(&clock).start().await;
     let policy = guarded.policy("gw-1", &[guard.public]);
-    // Upwards: an answer's `Date` does not follow a clock that is set back.
+    // The clock only moves forward here: an answer's `Date` does not follow a clock that is set back.
     for (seconds, side) in
         [(-600, Some("behind")), (0, None), (10, Some("ahead of")), (600, Some("ahead of"))]
     {
@@ -406,7 +407,7 @@ async fn reports_guard_with_other_clock() {
 #[tokio::test]
 async fn reports_zookeeper_with_other_clock() {
     let site = TestSite::fresh().await;
-    // The installation has to be there, and nobody may be at work while the nodes are compared.
+    // The installation has to exist, and no gateway may run while the nodes are compared.
     site.gateway("gw-1").await.stop().await;
     let tree = site.tree().await;
     let before = tree.paths().await;

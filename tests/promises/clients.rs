@@ -43,8 +43,8 @@ pub(super) fn persistent_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Waits until no other test fetches a package into the folder of this name. The tests of one process run side by side, and on a new
-/// machine several of them find that the same package is missing.
+/// Waits until no other test fetches a package into the folder of this name. The tests of one process run side by side,
+/// and on a new machine several of them find that the same package is missing.
 async fn lock_folder(name: &str) -> OwnedMutexGuard<()> {
     static FOLDERS: LazyLock<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>> =
         LazyLock::new(Mutex::default);

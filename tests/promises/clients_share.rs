@@ -23,7 +23,7 @@ fn policy_with_client_share(site: &TestSite) -> TestPolicy {
     site.policy("gw-1").with("/routes/0/fence/client_share", 2)
 }
 
-/// A request from another address of this machine.
+/// Sends a request from this address of the machine, so that it counts for another client.
 pub(super) fn send_from(
     address: &str,
     gateway: &Gateway,

@@ -42,7 +42,7 @@ const STORY: [(&str, bool, &str); 6] = [
     (NEWEST, true, "one of a later tenure"),
 ];
 
-/// What is no token. As a row it would refuse every later token of its key, or none.
+/// Texts that are no tokens. As a row, such a text would refuse every later token of its key, or none.
 const MALFORMED: [&str; 9] = [
     "zzz",
     "",
@@ -90,7 +90,7 @@ fn sqlite_keeps_malformed_tokens_out() {
     connection.execute_batch(&table).expect("the table of the document");
     for later in [false, true] {
         for token in MALFORMED {
-            // One that is less than the row changes nothing, and needs no constraint.
+            // A malformed token that compares as less than the row changes nothing, so it needs no constraint.
             let raised = raise_watermark(&mut connection, &statement, token);
             assert!(raised.as_ref().map_or(true, |rows| later && *rows == 0), "{later} {token}: {raised:?}");
         }

@@ -83,7 +83,7 @@ fn client_action(reason: RefusalReason) -> &'static str {
 fn client_reasons() -> Vec<RefusalReason> {
     let others = words_not_for_clients();
     let met = RefusalReason::ALL.iter().copied().filter(|reason| {
-        // Words of gateways or guards alone are left out. A recorded and a fresh refusal may share a word.
+        // Reasons that only gateways or guards meet are left out by their word, which two reasons may share.
         !others.iter().any(|word| word == reason.word())
     });
     met.collect()

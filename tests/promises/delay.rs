@@ -21,7 +21,8 @@ use tokio::time::{sleep, sleep_until};
 
 const SESSION: Duration = Duration::from_secs(2);
 const DELAY: Duration = Duration::from_secs(4);
-/// Longer than a session lasts, and within the delay: without the delay two executions would overlap.
+/// The work time of a request. It exceeds a session and fits within the delay: without the delay two executions would
+/// overlap.
 const EXECUTION: Duration = Duration::from_millis(3300);
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -34,8 +35,8 @@ fn delay_policy(site: &TestSite, name: &str) -> TestPolicy {
         .with("/routes/0/fence/wait", "30s")
 }
 
-/// The same in an installation of its own, for pairs of gateways beside each other. The gateways of one installation also
-/// look at the records of each other's keys.
+/// The policy of [`delay_policy`] in an installation of its own for each account, so that several pairs of gateways can
+/// run at once: the gateways of one installation also look at the records of each other's keys.
 fn own_delay_policy(site: &TestSite, name: &str, account: u32) -> TestPolicy {
     let root = format!("{}-{account}", site.root);
     delay_policy(site, &format!("{name}-{account}")).with("/zookeeper/root", root)
@@ -49,7 +50,7 @@ async fn start_pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gat
 
 const HOLDS: [fn(TestPolicy) -> TestPolicy; 2] = [|policy| policy, TestPolicy::with_cached_hold];
 
-/// One of two gateways is killed while it holds the account.
+/// Kills a gateway while it holds the account, and asserts that the next holder waits for session timeout and delay.
 async fn assert_killed_holder_delays_next(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy, account: u32) {
     let policies = ["holder", "next"].map(|name| hold(own_delay_policy(site, name, account)));
     let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
@@ -135,7 +136,8 @@ async fn frozen_holder_delays_next_holder() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// One of two gateways is killed while it holds the account. Requests through the other one wait for a short time only.
+/// Kills a gateway while it holds the account, and asserts that a request through the next gateway is served after the
+/// delay, although no request waits for longer than 300 ms.
 async fn assert_short_waits_outlast_delay(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy, account: u32) {
     let holder = own_delay_policy(site, "holder", account);
     let impatient = own_delay_policy(site, "impatient", account).with("/routes/0/fence/wait", "300ms");
@@ -155,8 +157,8 @@ async fn assert_short_waits_outlast_delay(site: &TestSite, hold: fn(TestPolicy) 
         }
         match &*answer.reason() {
             "delayed" => delayed.push((killed.elapsed(), answer)),
-            // The request waits behind the lock node of the dead holder. A strict request waits behind the request
-            // that waits for the end of the delay. A ZooKeeper that does not answer in these 300 ms is away.
+            // `locked`: the request has waited behind the lock node of the dead holder, or behind another request that
+            // waits for the end of the delay. `lock-service`: ZooKeeper has not answered within these 300 ms.
             "locked" | "lock-service" => {}
             other => panic!("{other}: {answer:?}"),
         }

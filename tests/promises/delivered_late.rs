@@ -43,7 +43,7 @@ async fn filter_refuses_request_delayed_by_nginx() {
         let nginx = before_service::nginx(path.address, &[]);
         let guard =
             with_short_times(fixture.launch().await, nginx.address, filter_setting(filtered)).start().await;
-        // On this connection nginx writes the next request as well.
+        // nginx keeps this connection to the service, and writes the next request on it.
         assert_eq!(guard.send(&StampedRequest::new("a", 15).post("/before")).await.status, 200);
         path.drop_packets();
         let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
@@ -83,7 +83,7 @@ async fn assert_ends_on_sigterm(job: LockedCommand) {
 async fn frozen_host_dispatches_nothing_beside_job() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
-    // However long the machine takes to start the job, the request may wait when the gateway goes on.
+    // The request may wait for longer than the machine takes to start the job.
     let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/wait", "60s");
     // One worker, so that the request goes out on the connection of the one before.
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
@@ -107,7 +107,8 @@ async fn frozen_host_dispatches_nothing_beside_job() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 0, "it was begun while the job has the lock");
     assert_ends_on_sigterm(job).await;
     gateway.signal(Signal::CONT);
-    assert_eq!(old.answer().await.status, 200, "sent once more under a new token");
+    let answer = old.answer().await;
+    assert_eq!(answer.status, 200, "sent once more under a new token: {answer:?}\n{}", gateway.log());
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
@@ -131,7 +132,7 @@ async fn filter_refuses_relayed_request_beside_job() {
         assert!(old.result().await.is_err(), "nobody is left to answer");
         let job = start_job(&policy).await;
         let answers = relay.deliver().await;
-        // Beside the request, the relay may have held probes by which the guard looks whether the service runs.
+        // Besides the request, the relay may have held probes with which the guard checks whether the service runs.
         assert!(!answers.is_empty(), "the relay held the request");
         let begun = guarded.site.origin.count("/pay/7");
         assert_eq!(begun, usize::from(!filtered), "filtered: {filtered}, {answers:?}");

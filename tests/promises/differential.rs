@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use crate::wire;
 
-/// `tests/wire/expected.toml`.
+/// The content of `tests/wire/expected.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExpectedDifferences {
@@ -78,7 +78,7 @@ fn start_proxies(start: impl Fn(SocketAddr) -> ProxyProcess) -> Vec<(ProxyProces
     lanes
 }
 
-/// Case, nginx, HAProxy, Fencegate.
+/// The name of a case, and its results at nginx, HAProxy and Fencegate.
 type ComparisonRow = (String, [String; 3]);
 
 async fn comparison_rows() -> Vec<ComparisonRow> {

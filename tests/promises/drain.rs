@@ -88,7 +88,7 @@ async fn interrupted_drain_keeps_keys_until_expiry() {
     latch.release();
 }
 
-/// Closing a session is one transaction, however many keys it keeps.
+/// A drain removes all lock nodes of a session in one transaction, however many keys the gateway holds.
 #[tokio::test]
 async fn drain_releases_idle_keys_in_bulk() {
     let keys = effort(500, 2000);
@@ -103,6 +103,6 @@ async fn drain_releases_idle_keys_in_bulk() {
     assert_eq!(gateway.exit().await.code(), Some(0));
     let writes = last_zxid(site.zookeeper).await - before;
     assert_eq!(tree.locks().await, [""; 0]);
-    // Heartbeats go on meanwhile.
+    // The limit leaves room for the heartbeats during the drain.
     assert!(writes < effort(100, 200) as u64, "{writes} transactions for {keys} keys");
 }

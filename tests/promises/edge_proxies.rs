@@ -76,7 +76,7 @@ async fn nginx_removes_forged_client_addresses() {
     let instead =
         [("127.0.0.1:8081", gateway.public.to_string()), ("127.0.0.1:8082", gateway.public.to_string())];
     let proxy = ProxyProcess::nginx_with(&shipped_config("proxies/nginx.conf"), LISTENS, &instead);
-    // nginx removes fields that its file names, and no others.
+    // nginx removes only the fields that its file names, so no further spellings are sent.
     names_client_itself(&site, &proxy, &gateway, &[]).await;
 }
 

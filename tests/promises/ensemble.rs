@@ -22,7 +22,7 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
-/// Longer than an election and the return of a server, on a busy machine as well.
+/// A session timeout that is longer than an election and the return of a server, also on a busy machine.
 const SESSION: &str = "20s";
 
 /// The number of sessions of each gateway.
@@ -70,7 +70,7 @@ impl GatewayPair {
 
 const ALL_SERVERS: [usize; SERVERS] = [0, 1, 2];
 
-/// What happens to the servers while a request is in flight and another gateway waits for its key.
+/// A fault of the servers while a request is in flight and another gateway waits for its key.
 #[derive(Debug, Clone, Copy)]
 enum EnsembleFault {
     LeaderKilled,
@@ -79,11 +79,12 @@ enum EnsembleFault {
 }
 
 impl EnsembleFault {
-    /// The time for which the sessions of the gateways last.
+    /// The session timeout of the gateways.
     fn session(self) -> &'static str {
         match self {
             Self::LeaderKilled | Self::MajorityLost => SESSION,
-            // Nobody is elected. A session leaves a silent server after two fifths of this time, and may choose it once more.
+            // A frozen follower causes no election. A session leaves the silent server after two fifths of the timeout,
+            // and may choose it once more.
             Self::FollowerFrozen => "15s",
         }
     }
@@ -111,7 +112,7 @@ async fn assert_request_survives(ensemble: &mut Ensemble, fault: EnsembleFault) 
     let followers: Vec<_> = ALL_SERVERS.into_iter().filter(|server| *server != leader).collect();
     let servers = match fault {
         EnsembleFault::LeaderKilled | EnsembleFault::MajorityLost => ALL_SERVERS.to_vec(),
-        // At least half of all sessions are at the follower that freezes.
+        // The gateways use the two followers only, so the follower that freezes has at least half of all sessions.
         EnsembleFault::FollowerFrozen => followers.clone(),
     };
     let pair =
@@ -134,7 +135,7 @@ async fn assert_request_survives(ensemble: &mut Ensemble, fault: EnsembleFault) 
         EnsembleFault::FollowerFrozen => {
             assert!(counts[busier] > 0, "not exercised: no session is at a follower");
             ensemble.freeze(other);
-            // All sessions of both gateways, and that of the tree.
+            // The survivor then has all sessions of both gateways, and the session of `tree`.
             wait_session_count(ensemble, survivor, 2 * SESSIONS + 1).await;
         }
         EnsembleFault::MajorityLost => {
@@ -219,9 +220,9 @@ async fn assert_restart_keeps_plans_compatible(ensemble: &mut Ensemble) {
     }
 }
 
-/// No grant is lost and no waiter overtakes when the leader of the ensemble is killed, when there is no majority for less
-/// than the session timeout, and when a follower freezes. No gateway takes another for unlike when the servers are restarted
-/// in turn.
+/// No grant is lost and no waiter overtakes when the leader of the ensemble is killed, when there is no majority for
+/// less than the session timeout, and when a follower freezes. No gateway mistakes a peer for one with an incompatible
+/// plan when the servers are restarted in turn.
 #[tokio::test]
 async fn grants_and_plans_survive_server_faults() {
     let mut ensemble = Ensemble::start().await;
@@ -245,7 +246,7 @@ fn with_cached_route(policy: TestPolicy) -> TestPolicy {
 
 /// With strict and with cached grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
 ///
-/// Sessions of 2 s: some of them end during the accidents.
+/// Sessions last 2 s, so that some of them end during the faults.
 #[tokio::test]
 async fn grants_exclude_during_server_faults() {
     let mut ensemble = Ensemble::start().await;

@@ -81,7 +81,8 @@ async fn tokens_grow_across_parent_deletion() {
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let pausing = LoadPlan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
     let load = RunningLoad::start("load", &pausing);
-    // The last gateway that leaves a key removes the parent as well.
+    // The last gateway that leaves a key also removes the parent of the lock nodes, so sequence numbers begin at 0
+    // again.
     let begun_again = |log: &OriginLog| {
         let first = log.records.iter().filter(|record| record.expect_token().sequence() == 0).count();
         (first >= 40 && first < log.records.len()).then_some(())

@@ -31,9 +31,9 @@ use tokio::{sync::OnceCell, time::sleep};
 
 use super::clients::python_with_package;
 
-/// Long enough for the other program to start and to hold the node.
+/// The pause of a gateway before its write: long enough for the other program to start and to hold the node.
 const PAUSE: Duration = Duration::from_millis(3500);
-/// Longer than a session of 2 s.
+/// The time for which a process is frozen: longer than a session timeout of 2 s.
 const FROZEN: Duration = Duration::from_secs(3);
 /// The name of the other program at the origin.
 const PLAIN: &str = "plain";
@@ -42,7 +42,7 @@ const ACCOUNT: &str = "/pay/7";
 /// Gateways and another program that share a node for each account.
 struct SharedNodeFixture {
     site: TestSite,
-    /// Each test has nodes of its own.
+    /// The folder of the nodes, another one for each test.
     folder: String,
 }
 
@@ -99,7 +99,7 @@ impl SharedNodeFixture {
         tokio::join!(self.site.origin.wait_more(gateway, count), self.site.origin.wait_more(PLAIN, count));
     }
 
-    /// Waits until a request of that sender is in flight.
+    /// Waits until a request of the gateway or program with this listener is in flight.
     async fn wait_in_flight(&self, door: &str) {
         let begun = |log: &OriginLog| {
             let last = log.records.last()?;
@@ -109,7 +109,7 @@ impl SharedNodeFixture {
     }
 }
 
-/// The number of executions of this sender.
+/// The number of executions of the gateway or program with this name.
 fn execution_count(history: &History, of: &str) -> usize {
     history.executions.iter().filter(|execution| execution.gateway == of).count()
 }
@@ -149,7 +149,7 @@ async fn exclusion_survives_kills_and_pauses() {
     let mut load = shared.load("first", &[&survivor, &victim]);
     shared.wait_both_progress("victim", 20).await;
 
-    // Each of the two is stopped while it holds, for longer than its session lasts.
+    // The gateway and the program are each stopped while they hold the node, for longer than their sessions last.
     for stopped in [StoppedProcess::Gateway(&victim), StoppedProcess::Program(&plain)] {
         shared.wait_in_flight(stopped.door()).await;
         stopped.signal(Signal::STOP);
@@ -162,7 +162,7 @@ async fn exclusion_survives_kills_and_pauses() {
     }
     let mut results = load.stop().await;
 
-    // Each of the two is killed while it holds.
+    // The gateway and the program are each killed while they hold the node.
     load = shared.load("second", &[&survivor, &victim]);
     shared.wait_in_flight("victim").await;
     victim.signal(Signal::KILL);
@@ -221,7 +221,7 @@ async fn holder_detects_removal_and_spares_successor() {
     victim.wait_line("that it is gone", |line| line.message().contains("removed by somebody else")).await;
     let written = shared.site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").count();
     assert_eq!(written, 0, "written under a lock that was gone");
-    // By this time the victim has released the rest of its lock.
+    // When this request is answered, the victim has released the rest of its earlier lock.
     let later = victim.send(&TestRequest::post(ACCOUNT)).await;
     assert_eq!(later.status, 200, "{later:?}");
     shared.site.origin.wait_more(PLAIN, 20).await;

@@ -37,19 +37,19 @@ pub(super) fn run_explain(plan: &plan::GatewayPlan, request: &SampleRequest) -> 
     explanation.expect("no panic").expect("a runtime")
 }
 
-/// The answer to a request in these bytes.
+/// Sends the request in these bytes, and returns the answer. `has_body`: whether a body follows the answer's head.
 pub(super) async fn send_bytes(gateway: &Gateway, bytes: Vec<u8>, has_body: bool) -> HttpWireMessage {
     let mut connection = RawClient::connect(gateway.public).await.expect("a connection");
     connection.send(bytes).await.expect("sent");
     let mut answer = connection.read_head().await.expect("an answer");
-    // Such an answer has no body, although its fields do not say so.
+    // A 204 and an answer to HEAD have no body, although their fields may announce one.
     if has_body && answer.word(1) != "204" {
         connection.read_body(&mut answer).await.expect("a whole answer");
     }
     answer
 }
 
-/// The explained wait, status and queue length, which only matter while another request has the lock.
+/// The gateway waits, refuses and queues as `explain` reports for a request whose lock another request has.
 #[tokio::test]
 async fn explained_wait_matches_gateway() {
     let site = TestSite::alone().await;
@@ -93,7 +93,8 @@ async fn explained_wait_matches_gateway() {
     drop(waiting);
 }
 
-/// `explain` reports forwarding only where it can happen: no reads, large bodies, upgrades, strict grants or `never`.
+/// `explain` reports forwarding only where it can happen: not for reads, large bodies, upgrades, strict grants or with
+/// `forward: never`.
 #[tokio::test]
 async fn forwarding_is_explained_where_possible() {
     let site = TestSite::fresh().await;
@@ -178,7 +179,7 @@ async fn command_prints_text_and_json() {
     assert_eq!(json.get("variants"), None, "{json}");
 }
 
-/// `explain --variants` shows a table, and as JSON what a program compares; the values of keys stand there as they came and
+/// `explain --variants` prints a table, and with `-o json` the same for programs: the values of keys as they came and
 /// as the filters leave them.
 #[tokio::test]
 async fn command_prints_variants() {
@@ -204,8 +205,8 @@ async fn command_prints_variants() {
     assert_eq!(gives("other case of `orders`"), "refused");
 }
 
-/// `check --request` shows the explanation beside its findings; the parts of a request without one are a usage error, and so
-/// is a request for the file of a guard.
+/// `check --request` shows the explanation of a request beside the findings. `--variants` without `--request` is a
+/// usage error, and so is `--request` for the file of a guard.
 #[tokio::test]
 async fn check_explains_request() {
     let file = PolicyFile::new(MINIMAL);

@@ -103,7 +103,7 @@ async fn body_flood_is_partly_refused() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// A gateway of 512 MiB with a request in flight, and a queue that is long enough for all others.
+/// Starts a gateway with 512 MiB of memory, a request that holds the key, and a queue for all other requests.
 async fn start_small_gateway() -> (TestSite, Gateway, HeldRequest) {
     let site = TestSite::alone().await;
     let policy = site
@@ -207,7 +207,7 @@ async fn unfinished_http2_heads_are_partly_refused() {
         flood.push(client);
     }
     let kept = async || {
-        // Four times the largest head that the HTTP library reads.
+        // The quota for a head that is not complete is four times the largest head that the HTTP library reads.
         gateway.metrics().await.sum("fencegate_buffered_head_bytes", &[]) / (4 * (80 << 10)) as f64
     };
     let (refused, kept) = wait_all_settled(&gateway, CONNECTIONS, kept).await;

@@ -73,7 +73,7 @@ async fn send_payment(proxy: &ProxyProcess) -> ClientResponse {
 }
 
 async fn assert_proxy_locks(site: &TestSite, proxy: ProxyProcess) {
-    // One after another, each with a larger token: the end of a request releases the key.
+    // Requests one after another are answered quickly, because the end of each one releases the key.
     let begun = Instant::now();
     for n in 1..=3 {
         let answer = send_payment(&proxy).await;

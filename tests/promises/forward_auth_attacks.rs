@@ -228,7 +228,7 @@ async fn start_proxy_trusting() -> (TestSite, LeaseTokens, Gateway, SocketAddr) 
     (site, tokens, gateway, service)
 }
 
-/// A block of `others.md`.
+/// The block of `others.md` in this language that begins with `begins`.
 fn documented_block(language: &str, begins: &str) -> String {
     let text = fs::read_to_string(shipped("proxies/forward-auth/others.md")).expect("it is shipped");
     let mut blocks = text.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix(language));
@@ -285,7 +285,7 @@ async fn assert_serialized_until_expiry(site: &TestSite, proxy: &ProxyProcess) {
     }
 }
 
-/// Asserts that method, target and host in forwarding fields of a client do not count.
+/// Asserts that method, target and host in forwarding fields of a client do not change the key of its request.
 async fn assert_asks_for_sent_request(site: &TestSite, proxy: &ProxyProcess) {
     let forged = [
         ("x-original-host", "b.example"),
@@ -297,7 +297,7 @@ async fn assert_asks_for_sent_request(site: &TestSite, proxy: &ProxyProcess) {
         let target = format!("/pay/{n}");
         let answer =
             TestRequest::post(&target).field(name, value).send_to(proxy.address).await.expect("an answer");
-        // Refused, or under the lock of the request as it is.
+        // The request is refused, or forwarded under the lock of its real target.
         assert!(answer.status == 200 || answer.status >= 400, "{name}: {answer:?}");
         if answer.status == 200 {
             let record = site.origin.wait_for_request(&target, 1).await;
@@ -316,8 +316,8 @@ async fn assert_asks_for_sent_request(site: &TestSite, proxy: &ProxyProcess) {
     assert!(alike || (answer.status >= 400 && got.is_empty()), "{got:?}: {answer:?}");
 }
 
-/// A proxy removes the fields that a client lists in `Connection`. Asserts that it removes no stamped field, neither here
-/// nor at the next proxy.
+/// A proxy removes the fields that a client lists in `Connection`. Asserts that the proxy removes no stamped field, and
+/// passes no `Connection` on by which the next proxy would remove one.
 async fn assert_stamped_fields_kept(site: &TestSite, proxy: &ProxyProcess) {
     let names = ["fencing-token", "fencing-key", "x-forwarded-method", "x-forwarded-uri"];
     for (n, name) in names.into_iter().enumerate() {
@@ -340,7 +340,8 @@ async fn assert_stamped_fields_kept(site: &TestSite, proxy: &ProxyProcess) {
     }
 }
 
-/// `spellings`: names besides those of [`own_fields`] that a service could take for one of them.
+/// Asserts everything that a proxy must withstand. `spellings`: names besides those of [`own_fields`] that a service
+/// could take for one of them.
 async fn assert_resists_attacks(site: &TestSite, proxy: &ProxyProcess, spellings: &[&str]) {
     assert_nothing_ambiguous_passes(site, proxy).await;
     let spellings = spellings.iter().map(|&name| name.to_owned());
@@ -351,10 +352,10 @@ async fn assert_resists_attacks(site: &TestSite, proxy: &ProxyProcess, spellings
     assert_serialized_until_expiry(site, proxy).await;
 }
 
-/// For proxies that remove every field with the prefix.
+/// Spellings that a proxy removes if it removes every field that begins with `fencing`.
 const BEGIN_SO: [&str; 5] =
     ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
-/// For proxies that remove the known names, and other names that a service may read as one of them.
+/// Spellings that a proxy removes if it removes the known names, and names that a service may read as one of them.
 const READ_SO: [&str; 4] = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing~ticket"];
 
 /// Caddy with the documented lines keeps one holder per key, ignores forged fields of clients, and refuses ambiguous
@@ -410,7 +411,7 @@ async fn traefik(
     let starts = format!("global: {{checkNewVersion: false}}\n{}", documented_block("yaml", "entryPoints:"));
     let proxy =
         ProxyProcess::traefik_with(binary, &starts, &documented_block("yaml", "http:"), ":8080", &instead);
-    // It listens before it has read its routes.
+    // Traefik listens before it has read its routes.
     let routed = async {
         while TestRequest::get("/w/routed")
             .send_to(proxy.address)
@@ -437,7 +438,8 @@ async fn traefik_withstands_attacks() {
     assert_resists_attacks(&site, &proxy, &READ_SO).await;
 }
 
-/// The request of the other proxy may still be at work under its key of the earlier plan.
+/// A reload may rename a key while a request of the other proxy runs under the old name: no request gets the key under
+/// the new name before the end of that request.
 #[tokio::test]
 async fn reload_that_renames_keys_waits_for_forwarded_requests() {
     let (site, tokens, gateway, _) = start_gateway().await;

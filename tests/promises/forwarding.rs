@@ -27,7 +27,7 @@ use serde_json::json;
 
 use super::cached::{assert_all_done, plan};
 
-/// Long enough that a key stays at its holder.
+/// A `linger` so long that a key stays at its holder during a test.
 const KEPT: &str = "60s";
 
 /// A gateway that peers can reach, and that releases a key only for another waiter.
@@ -36,7 +36,7 @@ fn policy_with_peer(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with_linger(KEPT).with("/peer", peer)
 }
 
-/// The same, and it forwards requests to the holder.
+/// The policy of [`policy_with_peer`] for a gateway that also forwards requests to the holder of their key.
 pub(super) fn forwarding_policy(site: &TestSite, name: &str) -> TestPolicy {
     policy_with_peer(site, name).with("/routes/0/fence/forward", "holder")
 }
@@ -49,19 +49,19 @@ pub(super) async fn start_two_forwarding(site: &TestSite) -> (Gateway, Gateway) 
     gateways
 }
 
-/// Makes this gateway the holder of the key.
+/// Makes this gateway the holder of the key of `/pay/7`.
 pub(super) async fn make_holder(gateway: &Gateway) {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
-/// Holds a request that came to `other` and that `holder` executes. `request` makes it for the path of an account, which is returned;
-/// `holder` has executed one for the same account before.
+/// Holds a request that `other` receives and `holder` executes, and returns its path. `request` makes a request for a
+/// path; `holder` executes one for the same account first.
 ///
-/// A peer that cannot be reached within a second is passed over: on a busy machine, the request is then executed by `other`. That is
-/// not what these tests are about, so another account is tried.
+/// On a busy machine `other` may not reach its peer within a second, and then executes the request itself. Another
+/// account is tried then, because these tests are not about that.
 ///
 /// # Panics
-/// If no request is forwarded for any of five accounts.
+/// Panics if no request is forwarded for any of five accounts.
 pub(super) async fn hold_forwarded(
     site: &TestSite,
     holder: &Gateway,
@@ -379,12 +379,12 @@ async fn forwarding_to_frozen_holder_ends() {
         let policy = forwarding_policy(&site, name).with("/zookeeper/session_timeout", "4s");
         policy.with("/routes/0/fence/wait", "10s")
     });
-    // Each worker has connections of its own to the holder.
+    // Each worker has its own connections to the holder. With one worker, all requests use the same ones.
     let (one, two) =
         tokio::join!(Gateway::start(&first), GatewayLaunch::new(&second).with_workers(1).start());
     two.wait_ready().await;
     make_holder(&one).await;
-    // From now on there are kept connections to the holder.
+    // These two requests leave kept connections to the holder.
     let both = [(); 2].map(|()| two.begin(TestRequest::post("/pay/7")));
     for pending in both {
         assert_eq!(pending.answer().await.status, 200);
@@ -427,7 +427,7 @@ async fn frozen_holder_is_skipped_after_expiry() {
     let asking = async {
         let mut pending = Vec::new();
         while !served() {
-            // More often than a holder is cached without an answer.
+            // The interval is shorter than the time for which a holder that does not answer stays cached.
             pending.push(two.begin(TestRequest::post("/pay/7")));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

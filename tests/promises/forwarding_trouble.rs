@@ -31,14 +31,14 @@ async fn expired_holder_returns_waiting_requests() {
 
     link.end_sessions();
 
-    // The earlier request is still at work there.
+    // The earlier request is still at work when `gw-2` sends the returned one.
     let given_back = site.origin.wait_for_request("/pay/7", 3).await;
     assert_eq!(given_back.gateway, "gw-2");
     assert!(given_back.expect_token() > executing);
     latch.release();
     assert_eq!(waiting.answer().await.status, 200);
-    // At an upstream that compares tokens, this request may overlap with the next one. A request that was written in
-    // full is waited for.
+    // `working` was written in full, so its gateway waits for the answer. At an upstream that compares tokens, it may
+    // overlap with the next request.
     drop(working.result().await);
 }
 

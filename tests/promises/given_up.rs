@@ -16,7 +16,8 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-/// Fails on any violation. A round without violations counts only if the machine has kept the times.
+/// Asserts that a round has no violation. A round counts only if the machine has kept its times; otherwise another one
+/// is run.
 async fn assert_round_holds(round: impl AsyncFn() -> ExpiryRound) {
     const ROUNDS: usize = 3;
     for _ in 0..ROUNDS {

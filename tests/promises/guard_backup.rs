@@ -32,7 +32,7 @@ use tokio::task::spawn_blocking;
 
 use self::scene::{BackupFixture, run_verb};
 
-/// The last epoch that was acknowledged, and the last that was sent, of each key.
+/// For each key, the last epoch that was acknowledged and the last epoch that was sent.
 type EpochsByKey = Arc<Mutex<HashMap<String, (u64, u64)>>>;
 
 /// Sends one write of a key after another, each under a new tenure, until `stop` is set.
@@ -64,7 +64,7 @@ async fn backup_under_load_is_consistent() {
         }
     };
     wait_until("some load", busy, || source.guard.log()).await;
-    // The machine may give the load no time while a backup is made. Then another one is made.
+    // On a busy machine the load may not run while a backup is made. Then another backup is made.
     let (before, report, after) = loop {
         let before = sent.lock().expect("whole").clone();
         let report = source.backup_report().await;
@@ -163,7 +163,7 @@ async fn guard_killed_during_backup_leaves_none() {
     assert_eq!(source.backup_report().await["highest"], 30);
 }
 
-/// A disk that is full leaves no backup, and the guard goes on.
+/// A backup on a full disk fails without leaving a file, and the guard continues.
 #[tokio::test]
 async fn full_disk_leaves_no_backup() {
     let fixture = GuardFixture::new().await;

@@ -25,7 +25,7 @@ use serde_json::json;
 
 const KEYS: u64 = 1000;
 const AT_WORK: u64 = 20;
-/// The quarantine of the keys that were at work. The other keys have to be served within this time.
+/// The quarantine of the keys that were at work. All other keys have to be served within this time.
 const EXECUTION: Duration = Duration::from_secs(6);
 /// Every n-th of the other keys is tried.
 const SHOWN: usize = 4;
@@ -81,7 +81,7 @@ async fn killed_guard_quarantines_active_keys_only() {
         })
         .collect();
     fixture.origin.wait_for_request("/long", usize::try_from(AT_WORK).expect("small")).await;
-    // A key that has rested for a moment is no longer at work. The store records that later.
+    // The store records only after a moment that an idle key is no longer at work. The gauge shows it.
     guard.wait_gauge("fencegate_guard_keys_at_work", 20.0).await;
     // When this request is answered, all earlier changes are durable.
     let newer = StampedRequest::new(&key(0), 35_000).post("/newer");
@@ -105,7 +105,7 @@ async fn killed_guard_quarantines_active_keys_only() {
     dispatch_to_each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut answers).await;
     println!("{} of {KEYS} keys served {:?} after the start", answers.len() - before, started.elapsed());
     assert!(answers[before..].iter().all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
-    // All of those keys were served while these two still wait.
+    // All idle keys were served while these two, which were at work, still wait.
     for number in [0, AT_WORK - 1] {
         let early = guard.send(&StampedRequest::new(&key(number), 40_000 + number).post("/early")).await;
         assert_refused(&early, "quarantine");
@@ -183,7 +183,7 @@ async fn new_store_is_reported_as_new() {
 
 const UNKNOWN: u64 = 10_000;
 
-/// A store with operations of unknown outcome.
+/// Writes operations of unknown outcome into the store of a guard.
 async fn store_unknown_operations(launch: GuardLaunch) -> GuardLaunch {
     let launch = launch.start().await.stop().await;
     let store = RedbStore::open(&launch.store()).expect("left in order");

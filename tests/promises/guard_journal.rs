@@ -222,7 +222,7 @@ async fn probe_not_done_waits_for_deadline() {
     let fixture = GuardFixture::new().await;
     let guard = start_probing_guard(&fixture).await;
     fixture.origin.script("/pay", [OriginAction::Reset, OriginAction::now(created_reply())]);
-    // The answer to every probe. A fast machine probes more than a thousand times.
+    // Every probe is answered with 404. A fast machine probes more than a thousand times.
     fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let last = fixture.origin.wait_for_request("/pay", 1).await.whole.expect("read");
@@ -252,7 +252,7 @@ async fn probe_without_closes_resolves_nothing() {
     fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let last = fixture.origin.wait_for_request("/pay", 1).await.whole.expect("read");
-    // Longer than anything can run, by the times of the guard. Whole seconds are counted.
+    // By the times of the guard, which counts whole seconds, the request cannot run for longer than this.
     while last.elapsed() < Duration::from_millis(3500) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -19,7 +19,7 @@ async fn send_storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(Stri
         let mut pending = Vec::new();
         for n in 0..16 {
             let epoch = epochs.fetch_add(1, Ordering::Relaxed);
-            // One in four comes with a token of the past.
+            // One request in four has a token of an earlier tenure.
             let epoch = if n % 4 == 3 { epoch - 20 } else { epoch };
             let key = ["a", "b", "a, b", "c"][(epoch % 4) as usize];
             let dispatch = StampedRequest::new(key, epoch).with_dispatch(u32::try_from(n).expect("small"));
@@ -42,11 +42,11 @@ async fn send_storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(Stri
     answers
 }
 
-/// One execution per key of a set.
+/// Splits each execution of a set of keys into one execution for each key.
 fn per_key(history: History) -> History {
     let executions = history.executions.into_iter().flat_map(|execution| {
         let keys: Vec<String> = execution.key.split(", ").map(str::to_owned).collect();
-        // The attempt is counted once.
+        // Only the first of them keeps the attempt, so that the attempt is counted once.
         keys.into_iter().enumerate().map(move |(n, key)| {
             let attempt = execution.attempt.clone().filter(|_| n == 0);
             Execution { key, attempt, ..execution.clone() }

@@ -45,7 +45,7 @@ impl MigrationFixture {
         let fixture = GuardFixture::new().await;
         let database = database().await;
         let sharing = SharedDatabase::new(&database.url());
-        // The times of both are the same.
+        // Both guards have the same times.
         let alone = fixture.launch().await;
         let file = alone.store().display().to_string();
         let alone = sharing.guard(alone).with("/store", json!({ "redb": file }));
@@ -157,7 +157,8 @@ async fn killed_guard_closes_active_keys_only() {
     one.wait_ready().await;
     fixture.assert_admitted(&one, StampedRequest::new("rests", 30)).await;
     fixture.assert_refused(&one, StampedRequest::new("k", 30), "in-doubt").await;
-    // Only epochs were durable, so the tenure that ran comes back with a larger epoch.
+    // Only epochs were durable. Further dispatches of these tenures are refused, and gateways return with larger
+    // epochs.
     fixture.assert_refused(&one, StampedRequest::new("rests", 20).with_dispatch(2), "stale").await;
     fixture.assert_refused(&one, StampedRequest::new("k", 21).with_dispatch(2), "stale").await;
     for epoch in 40.. {
@@ -209,7 +210,7 @@ async fn dry_run_changes_nothing() {
 #[tokio::test]
 async fn migration_refuses_existing_store() {
     let fixture = MigrationFixture::fresh().await;
-    // Another store is there.
+    // The database already has the store of another guard.
     let other = fixture.sharing.init_first(fixture.beside.uninitialized_launch(), 10).await;
     fixture.migration.expect_refusal(&["FG0540", "has a store of a guard already"]).await;
     fixture.alone.start().await.stop().await;
@@ -217,7 +218,7 @@ async fn migration_refuses_existing_store() {
     fixture.database.run("DROP SCHEMA fencegate CASCADE");
     let missing = StoreMigration::new(&fixture.alone.home().join("none.redb"), &fixture.shared);
     missing.expect_refusal(&["none.redb does not exist", "store.redb"]).await;
-    // The target of the migration is the store that the policy names.
+    // The policy has to name a database as the target. This policy names the file itself.
     let policy = StoreMigration::new(&fixture.alone.store(), &fixture.alone).run(&[]).await;
     let stderr = String::from_utf8_lossy(&policy.stderr);
     assert!(policy.status.code() == Some(2) && stderr.contains("store.redb"), "{stderr}");

@@ -15,7 +15,7 @@ use fencegate_tests::{
 };
 use tokio::time::sleep;
 
-/// Short enough to wait for after an unclean stop.
+/// The quarantine after an unclean stop: short enough for a test to wait for.
 const QUARANTINE: Duration = Duration::from_millis(1500);
 
 async fn launch(fixture: &GuardFixture) -> GuardLaunch {
@@ -23,7 +23,7 @@ async fn launch(fixture: &GuardFixture) -> GuardLaunch {
     launch.with("/upstream/response_timeout", "1s").with("/send_within", "500ms").with("/settle", "200ms")
 }
 
-/// Whether something may be at work on the key after a crash.
+/// The state of a key after a crash: its requests wait for the quarantine, or continue at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyStateAfterCrash {
     Waits,
@@ -199,8 +199,8 @@ async fn clean_stop_needs_no_quarantine() {
     start_after_crash(&launch, 20, KeyStateAfterCrash::Waits).await;
 }
 
-/// A guard that is killed between two parts of its watermarks has not stopped cleanly. What a clean stop writes grows
-/// with the keys, and is written a part at a time.
+/// A guard that is killed between two parts of its watermarks has not stopped cleanly. A clean stop writes all
+/// watermarks in parts, because their number grows with the keys.
 #[tokio::test]
 async fn killed_during_stop_is_unclean() {
     const KEYS: u64 = 2_100;
@@ -222,7 +222,7 @@ async fn killed_during_stop_is_unclean() {
     let parts = commits(&guard) - before;
     assert!(parts >= 4, "three parts and the word that they are all: {parts}");
 
-    // The same end once more, to learn at which commit the guard has to stop the next time.
+    // The guard is stopped once more without a kill, to count the commits of a clean stop.
     let guard = launch.clone().failpoint(COMMIT, "sleep(0)").start().await;
     let launch = stop_keeping_log(&guard).await;
     let amid = commits(&guard) - 2;

@@ -85,7 +85,7 @@ async fn second_guard_waits_for_first() {
         );
         assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/late")).await, "duplicate");
     }
-    // The tenure goes on at either.
+    // The tenure continues at either guard.
     assert_eq!(pair.one.send(&StampedRequest::new("a", 30).with_dispatch(2).post("/next")).await.status, 200);
     assert_eq!(pair.two.send(&StampedRequest::new("a", 30).with_dispatch(3).post("/next")).await.status, 200);
     assert_eq!(pair.beside.origin.count("/late"), 0);
@@ -304,7 +304,7 @@ async fn killed_guard_stops_no_gateway() {
     drop(two);
 }
 
-/// Longer than a request takes. One that gets no answer for so long hangs.
+/// Longer than a request takes. A request without an answer after this time counts as hung.
 const HANGS: Duration = Duration::from_millis(500);
 
 /// One gateway before two guards, with idle connections to both of them.
@@ -322,7 +322,7 @@ async fn admitted(guard: &Guard) -> f64 {
     guard.metrics().await.sum("fencegate_guard_decisions_total", &["decision=\"admit"])
 }
 
-/// How long it takes until ten requests in a row, each of another key, are served at once; or until that takes too long.
+/// The time until ten requests in a row, each of another key, are served at once, or until twice [`LEFT`] has passed.
 async fn time_until_serving(gateway: &Gateway) -> Duration {
     let began = Instant::now();
     let mut in_a_row = 0;
@@ -353,7 +353,7 @@ async fn silent_guard_keeps_sent_requests_only() {
     let (one, two) = tokio::join!(one.start(), two.start());
     let gateway = start_gateway_for_both(&guarded, [&one, &two]).await;
     two.signal(Signal::STOP);
-    // One of both hangs.
+    // One of these two requests goes to the guard that is stopped, and hangs.
     let hang = ["/pay/first", "/pay/second"].map(|path| gateway.begin(TestRequest::post(path)));
     let took = time_until_serving(&gateway).await;
     assert!(took < LEFT, "{took:?}");

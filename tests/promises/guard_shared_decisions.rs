@@ -112,7 +112,7 @@ impl AdmissionComparisonFixture {
         two
     }
 
-    /// A register, and a store that holds the same.
+    /// Compares a register with a store that holds the same state.
     pub(crate) async fn with_store(
         register: AdmissionTable,
         store: &SharedStore,
@@ -161,7 +161,8 @@ impl AdmissionComparisonFixture {
         PresentedDispatch { keys, token, mode: caller.mode, era: claim.era, parent }
     }
 
-    /// Compares one look at a claim on both sides. `first`: the claim is announced; otherwise it only settles.
+    /// Compares the decisions of both sides on a claim. With `first` the claim is announced; without, it only asks
+    /// whether it may run now.
     async fn compare_claim(&mut self, waiting: WaitingClaim, first: bool) {
         let WaitingClaim { claim, guard, name } = &waiting;
         let now = self.now();

@@ -19,7 +19,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// How long one execution takes.
+/// The work time of one execution.
 const WORK: &str = "400ms";
 
 async fn service() -> Ledger {
@@ -47,7 +47,7 @@ fn with_short_times(launch: GuardLaunch) -> GuardLaunch {
 }
 
 fn with_health_check(launch: GuardLaunch) -> GuardLaunch {
-    // Three checks that fail take an endpoint out, and a request goes there all the same where it is the only one.
+    // Three failed checks eject an endpoint. The only endpoint of a service still gets requests.
     launch.with("/upstream/health", json!({"path": "/live", "interval": "1s", "timeout": "500ms"}))
 }
 
@@ -93,7 +93,7 @@ async fn key_stays_closed_while_service_frozen() {
     let lost = guard.send(&debit_request("a", 20)).await;
     assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
     guard.wait_line("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
-    // Twice the time after which a request counts as over.
+    // Twice the time after which a request counts as over if its endpoint runs.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_refused(&guard.send(&debit_request("a", 21)).await, "in-doubt");
     guard.wait_gauge("fencegate_guard_in_doubt_not_seen", 1.0).await;
@@ -125,7 +125,8 @@ async fn shared_guards_keep_key_closed() {
     let lost = one.send(&debit_request("a", 20)).await;
     assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
     one.wait_line("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
-    // Longer than the database recorded first: `max_execution`, and the time after which a guard counts as dead.
+    // Longer than the times that the database records: `max_execution`, and the time after which a guard counts as
+    // dead.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_refused(&two.send(&debit_request("a", 21)).await, "in-doubt");
     one.wait_gauge("fencegate_guard_in_doubt_not_seen", 1.0).await;
@@ -144,7 +145,7 @@ async fn healthy_other_endpoint_opens_nothing() {
     let two = service().await;
     let guard = with_health_check(launch(&[&one, &two]).await).start().await;
     one.signal(Signal::STOP);
-    // Requests go round: one of the first two goes to the endpoint that stands still.
+    // Requests are sent to the endpoints in turn: one of these two goes to the endpoint that is stopped.
     let mut lost = None;
     for key in ["a", "b"] {
         if guard.send(&debit_request(key, 20)).await.status == 504 {
@@ -162,13 +163,13 @@ async fn healthy_other_endpoint_opens_nothing() {
     assert_eq!(FencingToken::parse(first["token"].as_str().expect("stamped")).expect("a token").number(), 20);
 }
 
-/// Two instances of a service: a process that stands still with the request of an operation in its socket, and one that
+/// Two instances of a service: a frozen process that has the request of an operation in its socket, and a process that
 /// answers every probe and every request with 404.
 struct FrozenInstanceFixture {
     frozen: Ledger,
     other: Origin,
     guard: Guard,
-    /// Where the operation was sent to.
+    /// The path to which the operation was sent.
     path: String,
     key: &'static str,
     number: u64,
@@ -201,7 +202,7 @@ impl FrozenInstanceFixture {
         }
         let guard = launch.start().await;
         frozen.freeze();
-        // Requests go round: one of the first two goes to the process that stands still.
+        // Requests are sent to the endpoints in turn: one of these two goes to the frozen process.
         for (key, number) in [("a", 1), ("b", 2)] {
             if guard.send(&operation(key, number, 20)).await.status == 504 {
                 let path = format!("/v1/accounts/{key}/debit");
@@ -211,7 +212,7 @@ impl FrozenInstanceFixture {
         panic!("neither was lost: {}", guard.log());
     }
 
-    /// Repeats the operation, again and again for longer than anything can run by the times of the guard.
+    /// Asserts that repeats of the operation stay unknown, for longer than it can run by the times of the guard.
     async fn assert_stays_unknown(&self) {
         let began = Instant::now();
         for epoch in 30.. {
@@ -233,7 +234,7 @@ impl FrozenInstanceFixture {
         self.other.count(&format!("/ops/op-{}", self.number))
     }
 
-    /// Asserts that the frozen process, when it goes on, executes the request that it had, and once.
+    /// Asserts that the frozen process executes the request in its socket once after it is resumed.
     async fn assert_executes_once_resumed(self) {
         self.frozen.signal(Signal::CONT);
         let done = async { while self.frozen.executions().await.is_empty() {} };
@@ -270,8 +271,8 @@ async fn final_not_done_needs_dispatched_instance() {
     halves.assert_executes_once_resumed().await;
 }
 
-/// Time that the guard itself slept through does not count. A machine that sleeps stops guard and service, and the clock
-/// goes on. Here no health check reports that.
+/// Time for which the guard itself was frozen does not count, also without health checks. A machine that sleeps stops
+/// guard and service, and its clock goes on.
 #[tokio::test]
 async fn guards_own_sleep_does_not_count() {
     let service = service().await;
@@ -284,7 +285,7 @@ async fn guards_own_sleep_does_not_count() {
         }
     };
     wait_until("the request to be let in", begun, || guard.log()).await;
-    // The bytes are in the kernel of the service by then.
+    // After this time the bytes are in the kernel of the service's machine.
     tokio::time::sleep(Duration::from_millis(200)).await;
     guard.signal(Signal::STOP);
     let next = guard.begin(debit_request("a", 21));
@@ -293,7 +294,7 @@ async fn guards_own_sleep_does_not_count() {
     service.signal(Signal::CONT);
     drop(lost.result().await);
     let next = next.answer().await;
-    // Whether it waits until the doubt is over or is refused depends on how long the doubt lasts.
+    // It depends on the rest of the doubt whether the request waits for its end or is refused.
     let epoch = if next.status == 200 {
         21
     } else {

@@ -54,7 +54,7 @@ async fn second_guard_on_store_fails_start() {
     );
 }
 
-/// What happens to the file between a crash and the next start.
+/// A change of the file between a crash and the next start.
 #[derive(Debug, Clone, Copy)]
 enum StoreDamage {
     CutOffAt(u64),

@@ -28,7 +28,7 @@ struct RunningGuard {
     _home: TempDir,
 }
 
-/// Exit code, stdout, stderr.
+/// The exit code, stdout and stderr of a command.
 type CommandOutput = (Option<i32>, String, String);
 
 impl RunningGuard {
@@ -132,7 +132,7 @@ async fn operator_shows_resolves_and_forgets() {
     let reference = open["reference"].as_str().expect("a reference").to_owned();
     assert_eq!(reference, "ab".repeat(8));
 
-    // The output is complete: an operator at night has to look nothing up.
+    // Each output contains everything that an operator needs to decide.
     for about in [&["show"][..], &["show", &reference], &["show", "account/7"]] {
         let (code, text, log) = guard.run_operator_verb(about).await;
         assert_eq!(code, Some(0), "{log}");

@@ -53,20 +53,21 @@ impl DelayedRequestFixture {
         Self { guarded, guard, victim, next, asked, hold, _relay: relay }
     }
 
-    /// The victim is stopped past the end of its session, and another gateway has its turn.
+    /// Stops the victim past the end of its session, and lets the next gateway execute a request.
     async fn overtake_held(&self) {
         self.victim.signal(Signal::STOP);
         let next = self.next.send(&ask(NEXT)).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)));
     }
 
-    /// The same, and then the held bytes arrive while the victim is stopped.
+    /// Stops the victim, lets the next gateway execute a request, and releases the held bytes before the victim runs
+    /// again.
     async fn overtake(&self) {
         self.overtake_held().await;
         self.hold.release();
     }
 
-    /// The upstream has so many executions, and the client's answer does not contradict them.
+    /// Asserts that the upstream has this number of executions, and that the client's answer does not contradict them.
     fn assert_history(&self, answer: &ClientResponse, executions: usize) {
         let log = self.guarded.site.origin.log();
         let tokens: Vec<_> = log.records.iter().map(|record| record.expect_token()).collect();
@@ -83,7 +84,7 @@ impl DelayedRequestFixture {
         self.asked.take().expect("asked and not hung up").answer().await
     }
 
-    /// Attempts in the order in which they were executed.
+    /// The attempts in the order in which they were executed.
     fn executed_attempts(&self) -> Vec<String> {
         let history = History::from_log(&self.guarded.site.origin.log());
         history.assert_holds();
@@ -91,7 +92,7 @@ impl DelayedRequestFixture {
     }
 }
 
-/// The delayed request of a paused holder is refused as stale, and sent once more by the holder, which has a session again.
+/// The delayed request of a paused holder is refused as stale, and the holder sends it again under its new session.
 #[tokio::test]
 async fn delayed_request_is_refused_and_redispatched() {
     let mut delayed = DelayedRequestFixture::new(|launch| launch, |policy| policy).await;
@@ -107,7 +108,8 @@ async fn delayed_request_is_refused_and_redispatched() {
     delayed.assert_history(&answer, 2);
 }
 
-/// A holder that wakes with the refusal waiting for it may have no session yet. It then says that nothing was dispatched.
+/// A holder that resumes when the refusal has already arrived may have no session yet. It then reports that nothing was
+/// dispatched.
 #[tokio::test]
 async fn refusal_on_wake_repeats_or_dispatches_nothing() {
     let mut delayed = DelayedRequestFixture::new(|launch| launch, |policy| policy).await;
@@ -179,7 +181,7 @@ async fn observing_guard_passes_late_request() {
     assert_eq!(delayed.guarded.site.origin.log().records.len(), 2);
 }
 
-/// The holder dies with its request at the upstream. Its session ends, and its lock; its request does not.
+/// Kills a holder whose request the upstream is executing. Its session and its lock end, and the execution continues.
 async fn kill_holder_at_work(
     launch: fn(GuardLaunch) -> GuardLaunch,
     policy: fn(TestPolicy) -> TestPolicy,

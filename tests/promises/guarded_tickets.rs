@@ -92,7 +92,7 @@ async fn unknown_signer_is_refused() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 3);
 }
 
-/// A request with the most keys and the most bytes of keys has a ticket, passes the guard, and is replayed from its journal.
+/// A request with the largest set of keys has a ticket, passes the guard, and is replayed from its journal.
 #[tokio::test]
 async fn largest_set_passes_guard_and_journal() {
     let guarded = GuardedSite::fresh().await;
@@ -112,7 +112,7 @@ async fn largest_set_passes_guard_and_journal() {
     });
     let policy = guarded.policy("gw-1", &[guard.public]).with_route(route);
     let gateway = Gateway::start(&policy.with("/tickets", json!({"signing_key_file": text(&ours)}))).await;
-    // With four bytes before each.
+    // Each SKU has 124 bytes, and `sku/` before it makes a key of 128 bytes.
     let skus: Vec<_> = (0..ResourceKey::MOST_IN_SET).map(|number| format!("{number:0124}")).collect();
     let order = TestRequest::post("/set")
         .field("Content-Type", "application/json")

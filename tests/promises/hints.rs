@@ -28,7 +28,7 @@ use self::{
     terminal::{TargetArgument, TestTerminal},
 };
 
-/// Commands that tests of other promises run as they are printed.
+/// Commands that the tests of other modules run as they are printed.
 const ELSEWHERE: [(&str, &str); 2] = [
     ("guard migrate --from redb:{from} --to postgres", "guard_migrate::killed"),
     ("verify http://127.0.0.1:8000 ", "verify"),
@@ -62,7 +62,7 @@ async fn every_printed_command_runs() {
     assert!(missing.is_empty(), "nobody has typed {missing:#?}; what was typed: {typed:#?}");
 }
 
-/// The commands that name nothing of an installation.
+/// Runs the printed commands that need no installation.
 async fn hints_without_installation() -> Vec<String> {
     let mut terminal = TestTerminal::new();
     terminal.write_file("openapi.yaml", "openapi: 3.1.0\npaths: {\"/orders/{id}\": {put: {}}}\n");
@@ -119,7 +119,7 @@ async fn lease_hints(argument: TargetArgument) -> Vec<String> {
     terminal.typed
 }
 
-/// The policy, with the address that its admin listener got.
+/// The policy with the address on which the admin listener listens.
 fn with_admin_address(policy: &TestPolicy, admin: SocketAddr) -> TestPolicy {
     policy.clone().with("/admin/address", admin.to_string())
 }
@@ -130,7 +130,7 @@ async fn running_gateway_hints(argument: TargetArgument) -> Vec<String> {
     let gateway = Gateway::start(&policy).await;
     let mut typed = Vec::new();
     let mut held = Vec::new();
-    // Two keys are broken below. Of the other keys, the first in the list is not the last.
+    // Two of these keys are broken below. Two others remain, so that a list of one key per page has a second page.
     for path in ["/pay/5", "/pay/6", "/pay/7", "/pay/8"] {
         held.push(site.origin.hold_request(&gateway, TestRequest::post(path)).await);
     }
@@ -186,7 +186,7 @@ async fn wait_resolve_commands(terminal: &mut TestTerminal, list: &str, count: u
 async fn operation_hints(argument: TargetArgument) -> Vec<String> {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
-    // What is not done is final after this time.
+    // After this time an operator may record an operation as not done.
     let policy = policy.with("/upstreams/ledger/response_timeout", "500ms");
     let gateway = Gateway::start(&policy).await;
     for n in [7, 8] {
@@ -227,7 +227,7 @@ async fn guard_hints(argument: TargetArgument) -> Vec<String> {
     typed
 }
 
-/// A guard's store that is not there, and one that is a backup.
+/// Runs the commands for a missing store of a guard, and for a store that is a backup.
 async fn store_hints(argument: TargetArgument) -> Vec<String> {
     let guarded = GuardedSite::fresh().await;
     let store = |terminal: &TestTerminal| terminal.home().join("guard.redb");
@@ -292,7 +292,7 @@ async fn open_acl_hints(argument: TargetArgument) -> Vec<String> {
     terminal.typed
 }
 
-/// The commands from two messages about files: a file belongs to the other process, and a file should be left out.
+/// Runs the commands from two messages: a file belongs to the other kind of process, and a file must not be named.
 async fn file_hints(argument: TargetArgument) -> Vec<String> {
     let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;

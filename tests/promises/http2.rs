@@ -42,7 +42,7 @@ async fn http1_and_http2_share_port() {
     assert_eq!(record.request.start, "POST /pay/7 HTTP/1.1");
     assert_eq!(record.request.body, b"hi");
     assert_eq!(record.request.field("host"), Some(gateway.public.to_string().as_str()));
-    // One field, as HTTP/1.1 has it: a server that reads only the first of two would lose a cookie.
+    // The cookie is one field, as over HTTP/1.1: a server that reads only the first of two fields would lose a cookie.
     assert_eq!(record.request.field("cookie"), Some("a=1; b=2"));
     assert_eq!(record.request.field("te"), None);
     assert_eq!((record.key(), record.token()), (Some("account/7"), answer.token()));
@@ -95,7 +95,7 @@ async fn refusals_match_http1() {
         ("body", pay.clone().body(vec![0; 2 << 10]), 413, "body-too-large"),
         ("slow body", pay.clone().field("content-length", "5"), 408, "slow-request"),
     ] {
-        // Says that a body follows, and sends none.
+        // The head announces a body, and no body follows.
         let answer = if case == "slow body" {
             send_headers_only(&gateway).await;
             continue;
@@ -243,8 +243,8 @@ async fn unlisted_protocol_is_refused() {
     assert_eq!((refused.status, refused.reason().as_str()), (400, "malformed"));
 }
 
-/// A flood, with which a client sends little and costs the server much, ends its own connection. The gateway serves the
-/// others.
+/// A flood, with which a client sends little and costs the server much, ends its own connection. The gateway serves
+/// other clients meanwhile.
 #[tokio::test]
 async fn flood_ends_only_own_connection() {
     let site = TestSite::fresh().await;

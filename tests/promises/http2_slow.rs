@@ -19,10 +19,10 @@ use hyper::Request;
 use serde_json::json;
 use tokio::{net::TcpStream, time::sleep};
 
-/// The bytes that the client takes at once, and its pause before it takes more.
+/// The bytes that the client reads at once, and its pause before it reads more.
 const TAKES: usize = 65_535;
 const PAUSES: Duration = Duration::from_millis(400);
-/// Bytes of an answer, which the gateway keeps whole.
+/// The sizes of answers in bytes. The gateway can buffer such an answer completely.
 const ANSWER: usize = 450_000;
 const LONG_ANSWER: usize = 900_000;
 
@@ -32,7 +32,7 @@ fn policy(site: &TestSite) -> TestPolicy {
     policy.with("/listeners/public/limits", json!({"connections": 1}))
 }
 
-/// A POST that was executed, and whose answer has begun.
+/// Sends a POST that is executed, and returns when the head of the answer has come.
 async fn begin_post(site: &TestSite, gateway: &Gateway, bytes: usize) -> (SendRequest<Bytes>, RecvStream) {
     site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(vec![7; bytes]))]);
     let stream = TcpStream::connect(gateway.public).await.expect("listens");
@@ -93,7 +93,7 @@ async fn slow_reader_is_not_evicted() {
     gateway.wait_ready().await;
     let (_requests, body) = begin_post(&site, &gateway, LONG_ANSWER).await;
     let other = async {
-        // Longer than the rest of an answer takes to leave.
+        // Longer than the 2 s after its last exchange for which a connection counts as busy in any case.
         sleep(Duration::from_millis(2300)).await;
         TcpStream::connect(gateway.public).await.expect("listens")
     };

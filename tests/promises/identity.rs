@@ -56,7 +56,7 @@ impl IssuerKey {
         encode(&self.header(), claims, &self.encoding).expect("signed")
     }
 
-    /// A token that counts, of this client.
+    /// A valid token of this client.
     fn token_of(&self, subject: &str) -> String {
         self.sign(&claims_of(subject))
     }
@@ -81,7 +81,7 @@ fn key_set(keys: &[&IssuerKey]) -> String {
     json!({ "keys": keys }).to_string()
 }
 
-/// What a policy says of the issuer. `keys` says where its keys are.
+/// The part of a policy about the issuer. `keys`: the field that says where its keys are, and its value.
 pub(super) fn issuer(keys: (&str, &str)) -> Value {
     let (place, at) = keys;
     json!({"issuer": ISSUER, "audiences": [AUDIENCE], "algorithms": ["ES256"], place: at})
@@ -91,7 +91,7 @@ fn issuer_with_file(file: &Path) -> Value {
     issuer(("jwks_file", file.to_str().expect("our own name")))
 }
 
-/// Locks the account of whoever is named by the token.
+/// A policy in which the key of a request contains the subject of its token.
 pub(super) fn policy_by_token(site: &TestSite, issuer: Value) -> TestPolicy {
     site.policy("gw-1")
         .with("/jwt", json!([issuer]))

@@ -20,9 +20,8 @@ async fn policy_through(site: &TestSite, proxy: &ZooKeeperProxy) -> TestPolicy {
     site.policy_without_janitor("gw-1").with_zookeeper(proxy.address())
 }
 
-/// A lock node whose creation was answered by a lost reply is found and used. Only the server has a record that the node
-/// was made. The gateway has to find the node by its GUID and use it. Otherwise the node blocks the key until the session
-/// ends.
+/// A lock node whose creation was answered by a lost reply is found by its GUID and used. Only the server has a record
+/// of this node, which would otherwise block the key until the session ends.
 #[tokio::test]
 async fn lost_create_reply_reuses_node() {
     let site = TestSite::fresh().await;
@@ -72,7 +71,7 @@ async fn lost_delete_reply_leaves_no_node() {
     tree.assert_no_locks().await;
 }
 
-/// A waiter whose turn comes while it is cut off is served when its connection is back: its event happens meanwhile.
+/// A waiter whose turn comes while it is disconnected misses the event, and is served when its connection is back.
 #[tokio::test]
 async fn waiter_is_served_after_reconnect() {
     let site = TestSite::fresh().await;

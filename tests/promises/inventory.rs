@@ -28,22 +28,22 @@ use tokio::task::JoinSet;
 
 use super::lists::{inventory_route, inventory_skus, order_body, order_request, ordered_skus};
 
-/// One order as the service worked on it.
+/// One order as the service executed it.
 #[derive(Debug, Clone)]
 struct OrderExecution {
     skus: BTreeSet<String>,
-    /// The number of its token.
+    /// The number of the order's token.
     number: u64,
     began: Instant,
     ended: Instant,
 }
 
-/// What a stock has at the end.
+/// The state of the stock after all orders.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct StockCount {
-    /// Updates that were written and are not in the stock any more.
+    /// The number of written updates that a later write has overwritten.
     lost: u64,
-    /// Orders that a service that compares has refused, when they came or before they wrote.
+    /// The number of orders that a comparing service refused, when they came or before they wrote.
     refused: usize,
     written: usize,
 }
@@ -56,9 +56,9 @@ enum StockService {
 }
 
 impl StockService {
-    /// Plays the orders as a service that reads each item, works, and writes each item one less than it has read. One that
-    /// compares claims the numbers of all items before it reads, and again with the write, in one transaction each (the
-    /// number form of `deploy/upstream`).
+    /// Replays the orders at a service that reads each item, works, and writes each item one less than it has read. A
+    /// comparing service claims the numbers of all items before it reads, and again with the write, each time in one
+    /// transaction (the number form of `deploy/upstream`).
     fn replay(self, orders: &[OrderExecution]) -> StockCount {
         let mut events: Vec<(Instant, bool, usize)> = Vec::new();
         for (at, order) in orders.iter().enumerate() {
@@ -74,7 +74,7 @@ impl StockService {
             let OrderExecution { skus, number, .. } = &orders[at];
             let is_stale = skus.iter().any(|sku| marks.get(&**sku).is_some_and(|mark| mark > number));
             if self == Self::Comparing && is_stale {
-                // Refused at its beginning, it has nothing to write at its end.
+                // An order that is refused at its beginning has nothing to write at its end.
                 count.refused += usize::from(!is_end || read[at].is_some());
                 read[at] = None;
                 continue;
@@ -98,7 +98,7 @@ impl StockService {
     }
 }
 
-/// The order that came with this record; `None` if it was not worked on to its end.
+/// The execution of the order in this record, or `None` if the service did not finish it.
 fn order_execution(record: &RequestRecord) -> Option<OrderExecution> {
     Some(OrderExecution {
         skus: ordered_skus(record),
@@ -137,7 +137,7 @@ fn stock_model_shows_lost_updates() {
     assert_eq!(StockService::Plain.replay(&apart), count(0, 0, 2));
 }
 
-/// The order of all items that is in flight when its gateway is killed.
+/// The order of 16 items that is in flight when its gateway is killed.
 fn held_order(round: usize) -> TestRequest {
     let skus: Vec<_> = (0..16).map(|number| format!("S{number:02}")).collect();
     let skus: Vec<_> = skus.iter().map(String::as_str).collect();
@@ -146,7 +146,7 @@ fn held_order(round: usize) -> TestRequest {
         .body(order_body(&skus).to_string())
 }
 
-/// How a client gets an order done.
+/// The way in which a client takes the locks of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OrderWay {
     Request,
@@ -171,7 +171,7 @@ impl OrderWay {
         let lease = ClientLease::from_response(&granted);
         let answer = gateway.begin(lease.with_lease(ask)).result().await;
         let is_done = answer.is_ok_and(|answer| answer.status == 200);
-        // A gateway that was killed takes nothing back.
+        // The answer does not matter: a gateway that was killed answers no release.
         let release = lease.with_lease(TestRequest::with_method(
             "DELETE",
             &format!("/.fencegate/v1/leases/{}", lease.reference),
@@ -181,7 +181,8 @@ impl OrderWay {
     }
 }
 
-/// Thirty orders at once over two gateways, of which one is killed while an order of it is in flight, a few times.
+/// Sends thirty orders at once over two gateways and kills one of them while an order is in flight, for several rounds.
+/// Asserts that no update is lost.
 async fn orders_under_kills(
     site: &TestSite,
     service: StockService,
@@ -200,14 +201,14 @@ async fn orders_under_kills(
         assert!(held.len() >= 16, "{held:?}");
         let before = site.origin.log().records.len();
         let kill = async {
-            // Orders of the four items that are free run meanwhile, or none if each has one of the others.
+            // Meanwhile no orders run, or only orders of the four free items.
             tree.wait_locks("orders that wait", |locks| locks.len() >= held.len() + 20).await;
             victim.signal(Signal::KILL);
             assert!(lost.result().await.is_err(), "nobody is left to answer");
             let is_over = |locks: &[String]| !locks.iter().any(|lock| held.contains(lock));
             tree.wait_locks("the end of the victim's session", is_over).await;
             if service == StockService::Comparing {
-                // It works on, and what follows it at the service makes it stale.
+                // The service still executes the victim's order. A later order of the same items makes it stale.
                 let follows = |log: &OriginLog| {
                     let mut records = log.records.iter().skip(before);
                     records.any(|record| record.key().is_some_and(|key| key.contains("S0"))).then_some(())
@@ -220,7 +221,7 @@ async fn orders_under_kills(
             let first = if n.is_multiple_of(2) { &survivor } else { &victim };
             let survivor = &survivor;
             async move {
-                // The client of a gateway that is gone orders again at the other one.
+                // The client of a killed gateway sends its order again through the other gateway.
                 way.order(first, n).await || way.order(survivor, n).await
             }
         };
@@ -250,9 +251,8 @@ async fn killed_gateways_lose_no_update_upstream() {
     orders_under_kills(&site, StockService::Comparing, OrderWay::Request, policy).await;
 }
 
-/// Killed gateways lose no update of an item, where a guard compares for a service that does not. An order that is held for longer
-/// than the guard's `max_execution`, 9 s here, loses updates, as documented: 8.8 s lose none, 9.6 s do. So the test wants the
-/// machine to itself.
+/// Killed gateways lose no update of an item where a guard compares for a service that does not. An order that runs for
+/// longer than the guard's `max_execution`, 9 s here, may lose updates, so a failure names the longest order.
 #[tokio::test]
 async fn killed_gateways_lose_no_update_at_guard() {
     let guarded = GuardedSite::new(TestSite::fresh().await).await;
@@ -261,7 +261,7 @@ async fn killed_gateways_lose_no_update_at_guard() {
     orders_under_kills(&guarded.site, StockService::Plain, OrderWay::Request, policy).await;
 }
 
-/// The policy of a gateway that grants leases of items.
+/// The policy of a gateway that also grants leases of items.
 fn leasing(tokens: &LeaseTokens, policy: TestPolicy) -> TestPolicy {
     tokens
         .add_to(policy.with_route(inventory_route()))
@@ -269,7 +269,7 @@ fn leasing(tokens: &LeaseTokens, policy: TestPolicy) -> TestPolicy {
         .with("/leases/principals/0/keys", json!(["sku/*"]))
 }
 
-/// Killed gateways lose no update of an item under leases of its clients either.
+/// Killed gateways lose no update of an item that clients hold by leases.
 #[tokio::test]
 async fn killed_gateways_lose_no_update_under_leases() {
     let tokens = LeaseTokens::default();
@@ -283,8 +283,8 @@ async fn killed_gateways_lose_no_update_under_leases() {
     orders_under_kills(&guarded.site, StockService::Plain, OrderWay::Lease, policy).await;
 }
 
-/// So many orders of thirty clients, each of up to 16 of 20 items, all over two gateways: none waits until its time is over, as it
-/// would in a circle, and none is lost.
+/// Sends `orders` orders of up to 16 of 20 items from thirty clients over two gateways. Asserts that none waits until
+/// its time is over, as it would in a deadlock, and that none is lost.
 async fn crossing_orders(site: &TestSite, one: &Gateway, two: &Gateway, orders: usize) {
     const CLIENTS: usize = 30;
     site.origin.set_work_time(Duration::ZERO);
@@ -311,7 +311,7 @@ async fn crossing_orders(site: &TestSite, one: &Gateway, two: &Gateway, orders: 
     site.tree().await.assert_no_locks().await;
 }
 
-/// Orders that cross each other never wait for each other in a circle.
+/// Orders with overlapping sets of items do not deadlock.
 #[tokio::test]
 async fn crossing_orders_do_not_deadlock() {
     let site = TestSite::fresh().await;
@@ -320,7 +320,7 @@ async fn crossing_orders_do_not_deadlock() {
     crossing_orders(&site, &one, &two, effort(300, 10_000)).await;
 }
 
-/// Leases of sets that cross each other never wait for each other in a circle.
+/// Leases of overlapping sets of items do not deadlock.
 #[tokio::test]
 async fn crossing_leases_do_not_deadlock() {
     let tokens = LeaseTokens::default();

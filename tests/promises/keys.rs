@@ -8,7 +8,7 @@ use fencegate_testkit::scratch;
 use fencegate_tests::gateway::command;
 use serde_json::Value;
 
-/// Exit code, standard output and standard error of `fencegate keys`.
+/// The exit code, stdout and stderr of `fencegate keys`.
 async fn keys(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(&[&["keys"], arguments].concat()).await.expect("started");
     let [stdout, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));

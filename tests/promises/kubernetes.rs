@@ -60,7 +60,7 @@ async fn gateways_keep_state_through_rollout() {
     }
     assert_eq!(container(set)["securityContext"]["readOnlyRootFilesystem"], true);
     assert!(container(set)["lifecycle"]["preStop"].is_object());
-    // A pod that is new by its labels would be replaced by every upgrade.
+    // A label that changes with the version would replace every pod at each upgrade.
     let labels = set["spec"]["template"]["metadata"]["labels"].as_object().expect("labels");
     assert!(labels.keys().all(|label| !label.contains("version") && !label.contains("chart")), "{labels:?}");
 
@@ -70,8 +70,8 @@ async fn gateways_keep_state_through_rollout() {
     assert!(policy(&without, "fencegate-policy", "policy.yaml")["state_dir"].is_null(), "it has no volume");
 }
 
-/// The ZooKeeper root is made when a release is installed, and only on request. An installation is begun by a person,
-/// once: not by every roll-out.
+/// The ZooKeeper root is made at the installation of a release, and only on request: an operator begins an installation
+/// once, and no roll-out does.
 #[tokio::test]
 async fn root_is_made_only_on_request() {
     for values in [ONE, TWO, COMPARING, ALONE] {
@@ -170,7 +170,7 @@ async fn service_is_reachable_through_guard_only() {
     assert!(reach.admits("monitoring", "app=prometheus", "default", &gateway, "admin"));
     assert!(!reach.admits("monitoring", "app=prometheus", "default", service, "8000"));
 
-    // A guard of its own, with its service and its gateways elsewhere.
+    // This release has only a guard; its service and its gateways belong to other namespaces.
     let reach = NetworkPolicies::of(&rendered(ALONE).await);
     assert!(reach.admits("default", &guard, "warehouse", "app=stock", "8000"));
     assert!(
@@ -281,8 +281,8 @@ async fn secrets_come_from_values_or_exist() {
     }
 }
 
-/// The chart has what is asked of every chart: labels and annotations, environment, containers and a spread of one's own, a
-/// service account, names, and both IP families.
+/// The chart has the usual values of charts: common labels and annotations, environment, further containers, topology
+/// spread, a service account, names, and both IP families.
 #[tokio::test]
 async fn chart_keeps_common_conventions() {
     let values = r#"{"commonLabels": {"team": "pay"}, "fullnameOverride": "locks", "serviceAccountName": "locks",
@@ -325,12 +325,12 @@ async fn chart_keeps_common_conventions() {
         (&"SingleStack".into(), &"IPv6".into())
     );
     find_resource(&resources, "ConfigMap", "more");
-    // The selectors of a release that is there cannot be changed.
+    // The selectors of an installed release cannot be changed, so they have no common labels.
     let selector = &find_resource(&resources, "StatefulSet", "locks")["spec"]["selector"]["matchLabels"];
     assert_eq!(selector["team"], Value::Null, "{selector}");
 }
 
-/// As a dependency the chart is switched by `enabled`, the usual condition.
+/// A parent chart can switch this chart on and off by `enabled`.
 #[tokio::test]
 async fn chart_is_dependency_with_condition() {
     let parent = scratch::temp_dir();

@@ -27,14 +27,14 @@ use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::mpsc, time::sleep};
 
 const KEY: &str = "account/7";
 const WAIT: Duration = Duration::from_secs(15);
-/// The client calls a lease lost this long before another client can hold the key.
+/// The client reports a lease as lost this long before another client can hold the key.
 const NOTICE: Duration = Duration::from_millis(200);
 
 fn client_of(gateway: &Gateway) -> Client {
     Client::new(&format!("http://{}", gateway.public), CLIENT).expect("a URL")
 }
 
-/// Exclusive.
+/// Acquires an exclusive lease of the key.
 async fn acquire_lease(gateway: &Gateway) -> Lease {
     let lease = client_of(gateway).lease(KEY).notice(NOTICE).wait(WAIT).await;
     lease.unwrap_or_else(|refused| panic!("{refused}; the gateway said:\n{}", gateway.log()))
@@ -48,7 +48,7 @@ fn number(lease: &Lease) -> u64 {
     lease.token().expect("held").number()
 }
 
-/// The time until which no other client can hold the key, by the word of the lease. The lease is asked until it is
+/// The time until which no other client can hold the key, as the lease reports it. The lease is queried until it is
 /// lost or `enough` is true.
 async fn wait_claim_end(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
     let mut until = Instant::now();
@@ -122,7 +122,8 @@ async fn dropped_waiter_leaves_queue() {
     assert!(holder.is_held());
 }
 
-/// Something happens to the gateway of a holder, while the next client asks the other gateway.
+/// Sends the signal to the gateway of a holder while the next client asks the other gateway, and asserts that their
+/// leases do not overlap.
 async fn run_accident(signal: Signal) {
     let (site, _tokens, one, other) = start_two().await;
     let first = acquire_lease(&one).await;
@@ -276,8 +277,8 @@ struct PassedRequest {
     document: Value,
 }
 
-/// Passes the requests of one client on to a gateway. Before the first one it asks for the same lease in the queue, so
-/// that the gateway takes the client's request for a repeat that overtakes its first request.
+/// Passes the requests of one client on to a gateway. Before the first one it sends a request with the same name that
+/// waits in the queue, so that the gateway takes the client's request for a repeat of that one.
 struct OvertakingProxy {
     gateway: RawClient,
     passed: mpsc::UnboundedSender<PassedRequest>,
@@ -308,7 +309,7 @@ impl OvertakingProxy {
         let answer = self.gateway.read_response().await?;
         let document = serde_json::from_slice(&answer.body).unwrap_or_default();
         let name = request.field("idempotency-key").map(str::to_owned);
-        // Fails when the test has seen enough.
+        // The send fails when the test has ended. That is no error.
         self.passed.send(PassedRequest { name, status: answer.word(1).to_owned(), document }).ok();
         Ok(answer)
     }

@@ -39,7 +39,7 @@ fn normalize_tokens(printed: &str) -> Vec<String> {
     printed.lines().map(&mut line).collect()
 }
 
-/// What the page shows.
+/// The output that the README of the clients shows.
 fn documented_output() -> Vec<String> {
     let page = fs::read_to_string(shipped("README.md")).expect("shipped");
     let shown: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    ")).collect();
@@ -48,7 +48,7 @@ fn documented_output() -> Vec<String> {
     shown
 }
 
-/// Runs a client beside a gateway, and looks at what it prints and what the service saw.
+/// Runs a client beside a gateway, and compares its output and the requests at the service with the README.
 async fn assert_matches_page(command: &[&str]) {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();

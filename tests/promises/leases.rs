@@ -48,7 +48,7 @@ fn pay() -> TestRequest {
     TestRequest::post("/pay/7")
 }
 
-/// Waits until the lease is over by the word of a gateway, and returns why.
+/// Waits until a gateway reports that the lease is over, and returns the reason.
 async fn wait_lease_over(lease: &ClientLease, gateway: &Gateway) -> String {
     let why = async {
         loop {
@@ -84,7 +84,7 @@ async fn requests_run_under_held_lease() {
         let token = answer.token().expect("a token");
         assert!(token.same_grant(lease.token()) && token.dispatch() == number, "{token}");
     }
-    // Nobody else gets in meanwhile.
+    // A request without the lease does not get the lock meanwhile.
     let refused = gateway.send(&pay().field("prefer", "wait=0")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
     assert_eq!(site.origin.count("/pay/7"), 2);
@@ -103,7 +103,7 @@ async fn requests_run_under_held_lease() {
 async fn expired_lease_dispatches_nothing() {
     let (site, _tokens, one, other) = start_two().await;
     let first = ClientLease::acquire(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
-    // The client sleeps; nobody renews.
+    // The client does not renew the lease, so it expires.
     let second = ClientLease::acquire_exclusive(&other, "account/7").await;
     assert!(second.token() > first.token());
     let written = other.send(&second.with_lease(pay())).await;
@@ -160,8 +160,8 @@ async fn lease_ends_with_its_killed_gateway() {
     assert_eq!(site.origin.count("/pay/7"), before);
 }
 
-/// The next holder begins after the promised `held_for_ms`, and the thawed gateway sends nothing under the earlier
-/// lease.
+/// After a gateway is frozen, the next holder begins when the promised `held_for_ms` is over, and the resumed gateway
+/// sends nothing under the earlier lease.
 #[tokio::test]
 async fn frozen_gateway_refuses_expired_lease() {
     let (site, _tokens, one, other) = start_two().await;
@@ -173,7 +173,7 @@ async fn frozen_gateway_refuses_expired_lease() {
     assert!(asked.elapsed() > held_for, "another one held after {:?} of {held_for:?}", asked.elapsed());
     assert_eq!(other.send(&second.with_lease(pay())).await.status, 200);
     one.signal(Signal::CONT);
-    // Until the gateway knows that its session is over, it knows that it has no proof.
+    // Until the gateway notices that its session is over, it answers 503, because it has no valid proof.
     let told = async {
         loop {
             let late = one.send(&first.with_lease(pay())).await;
@@ -290,7 +290,7 @@ async fn operator_revokes_and_breaks_lease() {
 
 /// A key that no request can derive is refused with FG0626 and the spelling that requests have.
 ///
-/// The lock of such a key would be that of no request.
+/// A lock of such a key would exclude no request.
 #[tokio::test]
 async fn noncanonical_key_refused_with_correct_spelling() {
     let (_site, _tokens, gateway) = start_one().await;
@@ -305,7 +305,7 @@ async fn noncanonical_key_refused_with_correct_spelling() {
         ("account/%", "account/%25"),
         ("account/caf\u{e9}", "account/caf%C3%A9"),
         ("account/a b", "account/a%20b"),
-        // Only by the routes: a template may have this character between its values.
+        // Routes alone refuse this one: a key template may have this character between its values.
         ("account/x@y", "account/x%40y"),
     ] {
         let refused = gateway.send(&asked(key)).await;
@@ -327,7 +327,7 @@ async fn noncanonical_key_refused_with_correct_spelling() {
 
 /// A note with a bidirectional override, a line separator or a zero-width space is refused.
 ///
-/// An operator reads them in tables and on a page.
+/// An operator reads notes in tables and on a page, where such characters could make them deceptive.
 #[tokio::test]
 async fn note_with_deceptive_characters_refused() {
     let (_site, _tokens, gateway) = start_one().await;
@@ -451,7 +451,8 @@ async fn election_candidates_lead_in_turn() {
     assert_eq!(json_body(&election(&other).answer().await)["leader"]["note"], "10.0.0.2:80");
 }
 
-/// Each permit has a key of its own at the service, so tokens of different permits are never stale beside each other.
+/// With several permits each permit has a key of its own at the service, so tokens of different permits are never stale
+/// beside each other.
 #[tokio::test]
 async fn permits_held_together_with_own_watermarks() {
     let site = TestSite::fresh().await.with_comparison();

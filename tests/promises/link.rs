@@ -76,7 +76,7 @@ async fn lost_create_is_retried() {
 
 /// A create that never reached ZooKeeper ends its request in time as `not-dispatched`.
 ///
-/// The request does not wait until the client library notices the loss.
+/// The request does not wait until the client library notices that the create is lost.
 #[tokio::test]
 async fn lost_create_times_out() {
     for hold in HOLDS {
@@ -114,7 +114,7 @@ async fn unanswered_create_is_adopted() {
 
 /// A first lock node whose create response was lost is adopted.
 ///
-/// The first node of a key is made together with its parent.
+/// The first node of a key is created in one transaction with its parent.
 #[tokio::test]
 async fn unanswered_first_create_is_adopted() {
     for hold in HOLDS {
@@ -162,7 +162,7 @@ async fn unanswered_set_create_is_adopted() {
 
 /// A yield whose response was lost leaves one node, and the key keeps its queue position.
 ///
-/// Removing the old node and standing in line again is one transaction, and its answer is lost.
+/// A yield removes the old node and creates a new one at the end of the queue, in one transaction.
 #[tokio::test]
 async fn unanswered_yield_keeps_one_queued_node() {
     let hold = json!({"mode": "cached", "linger": "60s", "max_hold": "50ms"});
@@ -254,7 +254,7 @@ async fn abort_while_disconnected_leaves_no_node() {
 
 /// A waiter is granted whether its turn comes during or after a reconnect.
 ///
-/// The watch that was set before the cut and the event that came during it both have to survive.
+/// The watch from before the cut has to survive, and so has the event that came during the cut.
 #[tokio::test]
 async fn waiter_is_granted_across_reconnect() {
     for hold in HOLDS {
@@ -280,7 +280,8 @@ async fn waiter_is_granted_across_reconnect() {
 
 /// A cached key is yielded whether a peer queues for it during or after a reconnect.
 ///
-/// The watch for contention was set before the connection broke, or its event came while the gateway was away.
+/// The watch for waiting peers was set before the connection broke, or its event came while the gateway was
+/// disconnected.
 #[tokio::test]
 async fn cached_key_is_yielded_across_reconnect() {
     for wanted_meanwhile in [true, false] {

@@ -21,7 +21,7 @@ async fn request_survives_session_end_during_create() {
         made.wait().await;
         pair.end_session().await;
         pair.wait_nothing_left().await;
-        // Without a session a request is refused at once, and nothing is dispatched.
+        // The request is released only when the gateway has a session again: without one it would be refused.
         pair.ours.wait_ready().await;
         latch.release();
         assert_served(asked).await;
@@ -32,7 +32,7 @@ async fn request_survives_session_end_during_create() {
 
 /// A session that ends before its create arrives costs no request and leaves no node.
 ///
-/// The create reached nobody, and when the connection is back the session is over.
+/// The create has not reached ZooKeeper, and its session is over when the connection is back.
 #[tokio::test]
 async fn request_survives_session_end_before_create() {
     for hold in HOLDS {
@@ -67,7 +67,7 @@ async fn waiter_requeues_after_session_end() {
 
 /// After a session that ended while it held a key, tokens are larger and no node is left.
 ///
-/// The upstream goes on with what it has in full; nothing more is sent under that token.
+/// The upstream may finish a request that it has received completely. Nothing more is sent under that token.
 #[tokio::test]
 async fn session_end_while_holding_raises_tokens() {
     for hold in HOLDS {

@@ -16,7 +16,7 @@ use fencegate_tests::{
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-/// Orders of two items.
+/// A route for orders of two items.
 fn order_route() -> Value {
     let keys = ["sku/{body:/items/0/sku}", "sku/{body:/items/1/sku}"];
     json!({
@@ -35,14 +35,14 @@ pub(super) fn order_body(skus: &[&str]) -> Value {
     json!({"items": skus.iter().map(|sku| json!({"sku": sku})).collect::<Vec<_>>()})
 }
 
-/// What the service takes out of its stock, whatever the gateway has locked.
+/// The items in the body of an order, whatever the gateway has locked.
 pub(super) fn ordered_skus(record: &RequestRecord) -> BTreeSet<String> {
     let body: Value = serde_json::from_slice(&record.request.body).expect("JSON");
     let items = body["items"].as_array().expect("a list");
     items.iter().map(|item| item["sku"].as_str().expect("a text").to_owned()).collect()
 }
 
-/// Of two executions at once about one thing, the later one writes over what the other has written.
+/// The number of lost updates: of two overlapping executions with a common item, the later one overwrites the earlier.
 fn lost_updates(records: &[RequestRecord]) -> usize {
     let overlap = |one: &RequestRecord, other: &RequestRecord| {
         let ended = |record: &RequestRecord| record.ended.expect("answered");
@@ -95,7 +95,7 @@ async fn list_with_unnamed_item_is_refused() {
     for (body, reason) in [
         (order_body(&["a", "b", "c"]), "key-invalid"),
         (json!({"items": [{"sku": "a"}, {"sku": "b"}, null]}), "key-invalid"),
-        // PHP makes one array of this and of a list.
+        // PHP reads this object and a list as the same array.
         (json!({"items": {"0": {"sku": "a"}, "1": {"sku": "b"}, "2": {"sku": "c"}}}), "key-invalid"),
         (json!({"items": {"0": {"sku": "a"}, "1": {"sku": "b"}, "x": 1}}), "key-invalid"),
         (order_body(&["a"]), "key-missing"),
@@ -123,7 +123,7 @@ async fn list_with_unnamed_item_is_refused() {
     }
 }
 
-/// Orders of any number of items.
+/// A route for orders of any number of items.
 pub(super) fn inventory_route() -> Value {
     json!({
         "name": "order",
@@ -149,7 +149,8 @@ fn inventory_order(n: usize) -> TestRequest {
     order_request(&order_body(&skus.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// Thirty orders at once over two gateways: each holds the keys of all its items while it runs, and no update is lost.
+/// Sends thirty orders at once over two gateways. Asserts that each one holds the keys of all its items while it runs,
+/// and that no update is lost.
 async fn assert_no_update_lost(site: &TestSite, one: &Gateway, two: &Gateway) {
     site.origin.set_default_action(OriginAction::Answer(Duration::from_millis(20), OriginReply::ok()));
     let ask = |n: usize| async move {
@@ -169,7 +170,7 @@ async fn assert_no_update_lost(site: &TestSite, one: &Gateway, two: &Gateway) {
     site.tree().await.assert_no_locks().await;
 }
 
-/// An order holds the lock of each of its items, whether the service compares tokens or a guard does, and no update is lost.
+/// An order holds the lock of each of its items and no update is lost, whether the service or a guard compares tokens.
 #[tokio::test]
 async fn each_item_of_list_is_locked() {
     let site = TestSite::fresh().await;
@@ -184,7 +185,8 @@ async fn each_item_of_list_is_locked() {
     assert_no_update_lost(&guarded.site, &one, &two).await;
 }
 
-/// A set of the most keys and the most bytes is taken like any other, also where it is migrated; with a byte more it is refused.
+/// A set with the largest number of keys and bytes is locked, also where its keys are migrated. A set with one byte
+/// more is refused.
 #[tokio::test]
 async fn largest_set_is_locked() {
     let site = TestSite::fresh().await;
@@ -208,7 +210,7 @@ async fn largest_set_is_locked() {
         let body = json!({"skus": skus}).to_string();
         gateway.send(&TestRequest::post(path).field("Content-Type", "application/json").body(body)).await
     };
-    // With four bytes before each.
+    // Each SKU has 124 bytes, and `sku/` before it makes a key of 128 bytes.
     let skus: Vec<_> = (0..ResourceKey::MOST_IN_SET).map(|number| format!("{number:0124}")).collect();
     for (path, count) in [("/set", 64), ("/migrated", 32)] {
         let answer = send(path, &skus[..count]).await;

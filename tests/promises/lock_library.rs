@@ -10,7 +10,7 @@ use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::zookeeper::{self, OwnZooKeeper, ZnodeTree};
 use tokio::task::spawn_blocking;
 
-/// The lines that an example prints. `cargo test --workspace` builds them.
+/// Runs an example, which `cargo test --workspace` builds, and returns the lines that it prints.
 async fn run_example(example: &str) -> Vec<String> {
     let file = scratch::binaries().join("examples").join(example);
     assert!(
@@ -21,7 +21,7 @@ async fn run_example(example: &str) -> Vec<String> {
     let servers = zookeeper::shared().to_string();
     let root = zookeeper::fresh_root();
     let ran = spawn_blocking(move || {
-        // It ends by itself, and should it not, soon.
+        // The example ends by itself. `timeout` limits an example that hangs.
         Command::new("timeout").arg("60").arg(file).args([servers, root]).output().expect("coreutils")
     });
     let ran = ran.await.expect("no panic");

@@ -11,7 +11,8 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-/// What every gateway without a lock service does, within a bound that a load balancer can live with.
+/// Asserts that a gateway without a lock service refuses fenced requests and serves others, in a time that a load
+/// balancer accepts.
 async fn assert_only_unfenced_served(gateway: &Gateway) {
     let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
@@ -32,7 +33,7 @@ async fn stopped_zookeeper_refuses_fenced_requests_only() {
     let zookeeper = zookeeper.stop().await;
     gateway.wait_unready().await;
     assert_only_unfenced_served(&gateway).await;
-    // Past the session timeout: a new session is needed.
+    // The wait is longer than the session timeout, so the gateway needs a new session.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_only_unfenced_served(&gateway).await;
 
@@ -46,7 +47,7 @@ async fn stopped_zookeeper_refuses_fenced_requests_only() {
 
 /// While ZooKeeper does not answer, fenced requests are refused in time, and service resumes by itself.
 ///
-/// Connections stay open and nothing is answered: only time limits help.
+/// Connections stay open without an answer, so only time limits detect it.
 #[tokio::test]
 async fn silent_zookeeper_refuses_fenced_requests_only() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;

@@ -19,7 +19,7 @@ use fencegate_tests::{
 use serde_json::Value;
 use tokio::time::sleep;
 
-/// Every line of a log is one event.
+/// The events of a log. Each line has to be one.
 fn events(log: &str) -> Vec<Value> {
     let event = |line: &str| {
         let event = serde_json::from_str(line);
@@ -56,8 +56,8 @@ async fn missing_installation_is_logged_once() {
     assert_eq!(line.field("code"), "FG0506", "{}", line.text());
     let to_type = format!("fencegate era init -c {}", gateway.file().display());
     assert!(line.field("error").contains(&format!("`{to_type}`")), "{}", line.text());
-    // Each of four sessions looks by itself. A session that has not looked yet knows only that the gateway has no
-    // lock service.
+    // Each of four sessions checks the installation by itself. A session that has not checked it yet only finds that
+    // the gateway has no lock service.
     let told = async {
         loop {
             let answer = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -69,7 +69,7 @@ async fn missing_installation_is_logged_once() {
         }
     };
     wait_until("a session that has looked", told, || gateway.log()).await;
-    // They look again and again meanwhile.
+    // The sessions repeat their check during this time.
     sleep(Duration::from_secs(2)).await;
     let log = gateway.log();
     assert_eq!(log.matches("no ZooKeeper session").count(), 1, "{log}");
@@ -78,14 +78,14 @@ async fn missing_installation_is_logged_once() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
-/// Types a command as it was printed.
+/// Runs a command as it was printed.
 async fn run(line: &str) {
     let words: Vec<&str> = line.split(' ').skip(1).collect();
     let output = command(&words).await.expect("started");
     assert!(output.status.success(), "{line}: {output:?}");
 }
 
-/// In the key of every resource here, and nowhere else.
+/// A word that is in the key of every resource here, and nowhere else.
 const CANARY: &str = "canary-1f6b";
 
 /// With `log.keys` set to `hash` or `off`, no line of the log of a gateway or guard contains a key.
@@ -93,7 +93,7 @@ const CANARY: &str = "canary-1f6b";
 async fn log_hides_keys_by_policy() {
     for (keys, told) in [("hash", Some("\"#")), ("off", Some("(hidden)")), ("plain", Some(CANARY))] {
         let mut site = TestSite::fresh().await;
-        // The log knows the lock paths from the policy, and not from a word that any path may contain.
+        // The root contains words of lock paths: the log must find keys by the paths of the policy, not by such words.
         site.root += "/locks/apps";
         let guarded = GuardedSite::new(site).await;
         let guard = guarded.launch().await.with("/log", serde_json::json!({"keys": keys})).start().await;
@@ -108,17 +108,17 @@ async fn log_hides_keys_by_policy() {
         let origin = &guarded.site.origin;
         let tree = guarded.site.tree().await;
 
-        // An answer that breaks off: in doubt at the guard, a retired tenure at the gateway.
+        // An answer that breaks off leaves a doubt at the guard and a retired tenure at the gateway.
         origin.script(&path, [OriginAction::Reset]);
         assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 502);
-        // A holder whose lock another client removes, and a request that does not wait for the key.
+        // Another client removes the lock of a holder, and a further request does not wait for the key.
         let other = format!("/pay/{CANARY}-other");
         let HeldRequest { request: holder, latch, .. } =
             origin.hold_request(&gateway, TestRequest::post(&other)).await;
         let impatient = gateway.send(&TestRequest::post(&other).field("prefer", "wait=0")).await;
         assert_eq!(impatient.status, 423, "{impatient:?}");
         let lock = tree.paths().await.into_iter().find(|path| path.contains("-other/"));
-        // The request holds until its lock node is watched; that takes a second.
+        // The lock node is removed only when the gateway watches it, which takes a second.
         sleep(Duration::from_millis(1500)).await;
         tree.delete(&lock.expect("a lock node")).await.expect("it is there");
         gateway
@@ -126,7 +126,7 @@ async fn log_hides_keys_by_policy() {
             .await;
         latch.release();
         holder.result().await.ok();
-        // Requests that no handler takes, so no handler logs them.
+        // No handler takes these requests, so none logs them.
         for (method, target) in [
             ("DELETE", format!("/api/v1/locks/account%2F{CANARY}")),
             ("POST", format!("/api/v1/locks/account/{CANARY}/break")),
@@ -137,7 +137,7 @@ async fn log_hides_keys_by_policy() {
             assert!(matches!(answer.status, 404 | 405), "{target}: {answer:?}");
         }
         gateway.wait_line("the last of them", |line| line.field("asked") == "locks.*").await;
-        // A token that is older than what the guard has let in.
+        // This token is older than the newest one that the guard has admitted.
         let stale = TestRequest::post(&path)
             .field("fencing-token", "v1-0000000000000001-00000000-00000001")
             .field("fencing-key", &format!("account/{CANARY}"));
@@ -154,7 +154,7 @@ async fn log_hides_keys_by_policy() {
 
 /// No field of the log is printed in debug format.
 ///
-/// `Some(33.9µs)` is for programmers. What is logged as `?field` is printed so.
+/// Debug format, as in `Some(33.9µs)`, is for programmers. A field that is logged as `?field` has this format.
 #[test]
 fn log_fields_avoid_debug_format() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway");
@@ -177,7 +177,7 @@ fn log_fields_avoid_debug_format() {
     assert!(found.is_empty(), "say it with `%` or as a word of its own: {found:#?}");
 }
 
-/// `?late`, `waited = ?waited`, `{late:?}`.
+/// True if the arguments of a log macro use debug format: `?late`, `waited = ?waited` or `{late:?}`.
 fn uses_debug_format(arguments: &str) -> bool {
     let sigil = arguments.match_indices('?').any(|(at, _)| {
         let before = arguments[..at].trim_end().chars().last();
@@ -210,7 +210,7 @@ fn debug_format_search_finds_violations() {
     }
 }
 
-/// The name that a gateway of its own has for the key `account/7` where keys are hashed.
+/// Starts a gateway of its own installation, and returns its hash of the key `account/7`.
 async fn start_for_key_hash(secret: Option<&Path>) -> String {
     let site = TestSite::fresh().await;
     let policy =

@@ -10,19 +10,19 @@ use fencegate_tests::{
     client::TestRequest, each_once::each_once, effort::effort, gateway::Gateway, site::TestSite,
 };
 
-/// Far more than fit into the 96 KiB of paths that a session watches: about 210 with long names, and fewer than 3,000 with
-/// short ones.
+/// A number of keys whose paths exceed the 96 KiB that a session watches by far: they hold about 210 long names, or
+/// fewer than 3,000 short ones.
 fn keys() -> usize {
     effort(1000, 5000)
 }
 
-/// Long names make up for few keys.
+/// The path of a key. With few keys the names are long.
 fn path(key: usize) -> String {
     let digits = effort(430, 1);
     format!("/pay/{key:0>digits$}")
 }
 
-/// The time between two looks at one of so many keys, and some for the way.
+/// The time between two checks of a key without a watch, and time for a hand-over.
 const SOON: Duration = Duration::from_secs(8);
 
 /// A cached key that is not watched is yielded when another gateway wants it.

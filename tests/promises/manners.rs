@@ -21,10 +21,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What a service does with a request, by the number of those that its connection has had before.
+/// The reply of a service to the head of a request. The number counts earlier requests on the connection.
 type ServiceBehavior = fn(&str, usize) -> ServiceReply;
 
-/// Bytes, and whether it closes behind them.
+/// The bytes of a reply, and the action after them.
 struct ServiceReply(&'static str, AfterReply);
 
 #[derive(PartialEq)]
@@ -33,7 +33,7 @@ enum AfterReply {
     Closes,
 }
 
-/// A service with manners of its own.
+/// A service that replies as a [`ServiceBehavior`] says.
 struct MisbehavingService {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -53,12 +53,12 @@ impl MisbehavingService {
         Self { address, seen }
     }
 
-    /// How often a request with this line has come.
+    /// The number of requests that have come with this request line.
     fn request_count(&self, line: &str) -> usize {
         self.seen.lock().expect("no panic").iter().filter(|head| head.starts_with(line)).count()
     }
 
-    /// `/open/...` leads to it without a fence, `/pay/{account}` under one.
+    /// Starts a gateway that leads `/open/...` to this service without a fence, and `/pay/{account}` under a fence.
     async fn gateway(&self, site: &TestSite) -> Gateway {
         Gateway::start(&self.policy(site)).await
     }
@@ -99,20 +99,20 @@ async fn converse(mut stream: TcpStream, manner: ServiceBehavior, seen: Arc<Mute
 
 const OK: ServiceReply = ServiceReply("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", AfterReply::Waits);
 
-/// Everything that one client receives, up to the end of its connection.
+/// Sends a request, and returns everything that the client receives until its connection ends.
 async fn send_and_read_all(gateway: &Gateway, request: &str) -> String {
     let mut stream = TcpStream::connect(gateway.public).await.expect("listens");
     stream.write_all(request.as_bytes()).await.expect("connected");
     let mut told = Vec::new();
-    // A reset ends it as well as an orderly end.
+    // A reset ends the connection, too.
     drop(wait_until("the end", stream.read_to_end(&mut told), || gateway.log()).await);
     String::from_utf8_lossy(&told).into_owned()
 }
 
 /// A service that dies behind its response head never becomes a silent close: the client gets a status.
 ///
-/// A client that gets not one byte on a connection that it has used before takes its request for one that never arrived,
-/// and sends it again: a POST is then executed twice.
+/// A client that receives no byte on a reused connection assumes that its request never arrived, and sends it again: a
+/// POST is then executed twice.
 #[tokio::test]
 async fn upstream_death_after_head_gets_response() {
     let site = TestSite::fresh().await;
@@ -140,7 +140,7 @@ async fn upstream_death_after_head_gets_response() {
     }
 }
 
-/// As services with a short keep-alive do: the connection is gone under the next request.
+/// Behaves like a service with a short keep-alive: closes the connection when the second request arrives.
 fn close_at_second_request(head: &str, before: usize) -> ServiceReply {
     match before {
         1.. if !head.contains("/first ") => ServiceReply("", AfterReply::Closes),
@@ -170,7 +170,7 @@ async fn only_reads_retry_on_dead_connection() {
         ("GET", "/pay/8", "", 502, 1),
         ("POST", "/pay/9", "x", 502, 1),
     ] {
-        // The worker of this client has an idle connection to the service.
+        // The first request leaves an idle connection to the service at the worker of this client.
         let mut client = Http1Client::connect(gateway.public).await.expect("listens");
         let first = if path.starts_with("/pay") { "/pay/first" } else { "/open/first" };
         assert_eq!(client.send(&TestRequest::post(first)).await.expect("an answer").status, 200);

@@ -32,7 +32,7 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// Debian has the library in a folder without the version that programs import it by.
+/// Builds the echo service. Debian installs the library in a folder without the version by which programs import it.
 fn echo() -> String {
     let home = persistent_folder("echo");
     let debian = Path::new("/usr/share/gocode");
@@ -50,11 +50,11 @@ fn echo() -> String {
     program
 }
 
-/// The real programs.
+/// Starts the real programs.
 async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
     let file = |name: &str| services().join(name).display().to_string();
     let python = python_with_package("flask", "flask==3.1.3").await;
-    // Under a name of its own: the middleware for Node is tested with a later one.
+    // This package has its own folder, because the middleware for Node is tested with a later version.
     let modules = node_with_package("express-4", "express-4@npm:express@4.21.2").await;
     let multer = node_with_package("multer", "multer@2.5.0").await;
     let modules = format!("{modules}:{}", multer.trim_start_matches("NODE_PATH="));
@@ -66,7 +66,7 @@ async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
         start("rails-wrapped", &|port| words(["ruby", &file("rails.rb"), &port.to_string(), "wrapped"])),
         start("echo", &|port| words([&echo, &port.to_string()])),
         start("php", &|port| {
-            // What it complains about is no part of what it reads.
+            // Error messages in the answer would not be part of the value that PHP has read.
             let quiet = "display_errors=0";
             words(["php", "-n", "-d", quiet, "-S", &format!("127.0.0.1:{port}"), &file("request.php")])
         }),
@@ -80,7 +80,7 @@ async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
     ]
 }
 
-/// Debian's Spring 4.3, and the server and the reader of JSON that it runs with.
+/// The class path of Debian's Spring 4.3, with the server and the JSON parser that it runs with.
 fn spring_class_path() -> String {
     let jars = [
         "tomcat9-annotations-api",
@@ -108,18 +108,18 @@ fn spring_class_path() -> String {
     jars.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":")
 }
 
-/// What the program reads of a request, as it says itself.
+/// The value that the program has read of a request, as its answer says, or `!` if it has refused the request.
 async fn reading(name: &str, program: &ProxyProcess, ask: &TestRequest) -> String {
     let answer = wait_until(name, ask.send_to(program.address), || name.to_owned()).await.expect("answered");
     match answer.status {
         200 => String::from_utf8(answer.body.to_vec()).expect("UTF-8"),
-        // A framework that refuses by itself works on nothing.
+        // A framework that refuses the request itself reads no value.
         _ => "!".into(),
     }
 }
 
-/// By path, by query, by a member of the body, by one of each item of a body and by a field of a form, each for the upstream that a field
-/// names.
+/// One route for each source of the key: path, query, a member of the body, a member of each item of the body, and a
+/// field of a form. A header field selects the upstream.
 fn routes(name: &str) -> [Value; 5] {
     let route = |kind: &str, methods: &[&str], path: &str, key: &str| {
         json!({

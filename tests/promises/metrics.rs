@@ -33,7 +33,7 @@ fn sum(metrics: &MetricSamples, name: &str, labels: &[&str]) -> f64 {
     metrics.0.iter().filter(|(sample, _)| wanted(sample)).map(|(_, value)| value).sum()
 }
 
-/// Every kind of answer that the random requests below can get.
+/// Sends requests that get every kind of answer which the random requests can get.
 async fn send_each_kind(gateway: &Gateway) {
     for ask in [
         TestRequest::get("/x"),
@@ -70,7 +70,7 @@ fn random_request() -> TestRequest {
         .field("idempotency-key", &format!("\"{}\"", random(u32::MAX)))
 }
 
-/// Sends so many random requests over one connection, and over others where it is closed.
+/// Sends this number of random requests over one connection, and over a new one where it was closed.
 async fn send_random_requests(gateway: &Gateway, requests: usize) {
     let mut client = None;
     for _ in 0..requests {
@@ -119,13 +119,13 @@ async fn random_requests_add_no_series() {
     assert!(count(&after) - count(&before) >= requests as f64, "{} then {}", count(&before), count(&after));
 }
 
-/// The families of a text of `/metrics`.
+/// The metric families in a text of `/metrics`.
 fn families(text: &str) -> BTreeSet<String> {
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     names.map(str::to_owned).collect()
 }
 
-/// Those that the documentation lists for `who`.
+/// The metric families that the documentation lists for `who`.
 fn documented(who: &str) -> BTreeSet<String> {
     let rows = include_str!("../../deploy/METRICS.md").lines().filter(|line| line.starts_with("| `"));
     let cells = rows.map(|row| row.split(" | ").collect::<Vec<_>>());
@@ -178,7 +178,7 @@ async fn requests_counted_by_route_and_reason() {
 
 /// An unfenced request is in flight until the last byte of its response.
 ///
-/// Whoever looks at the gauge before a restart wants to know whether anybody would notice.
+/// An operator who checks the gauge before a restart must see every request that the restart would break.
 #[tokio::test]
 async fn request_in_flight_until_last_byte() {
     const GAUGE: &str = "fencegate_requests_in_flight";

@@ -22,17 +22,18 @@ use fencegate_tests::prometheus::deploy;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A service with one of the middlewares, two times on one database. An instance that is killed is started again.
+/// Two instances of a service with one of the middlewares, on one database. An instance that is killed is started
+/// again.
 pub(super) struct SampleService {
     home: TempDir,
     instances: Vec<(u16, ChildProcess)>,
 }
 
-/// The requests that a sample has beside its debits.
+/// The requests that a sample has in addition to its debits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SampleRequests {
     Debits,
-    /// Of the same keys.
+    /// Credits of the same keys.
     Credits,
 }
 
@@ -53,12 +54,12 @@ impl SampleRequests {
     }
 }
 
-/// Where the contract and all middlewares are.
+/// The folder of the contract and of all middlewares.
 pub(super) fn upstream() -> PathBuf {
     deploy().join("upstream")
 }
 
-/// The tables of a recipe.
+/// The SQL of a recipe that creates its tables.
 pub(super) fn tables(database: &str, form: &str) -> String {
     let file = upstream().join(database).join(format!("{form}.sql"));
     let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -66,8 +67,8 @@ pub(super) fn tables(database: &str, form: &str) -> String {
     tables.expect("the tables come first").to_owned()
 }
 
-/// Keeps one process running: `$0` gets its number, the rest is its command line. One that ends at once is not started
-/// as fast as the machine can.
+/// A script that keeps one process running. `$0` is the file for its process ID, and `$@` its command line. The pause
+/// limits restarts of a process that ends at once.
 const KEEP: &str = r#"
 while :; do
     setpriv --pdeathsig KILL -- "$@" &
@@ -78,10 +79,11 @@ done
 "#;
 
 impl SampleService {
-    /// `command`: program and arguments that listen at this port of 127.0.0.1, and say `listening` then.
+    /// Starts both instances. `command`: program and arguments that listen at this port of 127.0.0.1 and then print
+    /// `listening`.
     ///
     /// # Panics
-    /// If it does not listen in time.
+    /// Panics if an instance does not listen in time.
     pub(super) fn start(command: impl Fn(u16) -> Vec<String>) -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let instances = [free_port(), free_port()].map(|port| {
@@ -96,11 +98,11 @@ impl SampleService {
         Self { home, instances: instances.into() }
     }
 
-    /// Every case of `fencegate verify` that applies to a service of this form passes, and no other one is left out.
-    /// `form`: what it compares, `token` or `number`.
+    /// Asserts that every case of `fencegate verify` that applies to a service of this form passes, and that no other
+    /// case is skipped. `form`: what the service compares, `token` or `number`.
     ///
     /// # Panics
-    /// If one does not.
+    /// Panics if a case fails or another case is skipped.
     pub(super) fn assert_verified(&self, form: &str, offers: SampleRequests) {
         let (report, said) = self.run_verify(form, offers);
         let wrong: Vec<&Value> =
@@ -117,7 +119,7 @@ impl SampleService {
 
     fn run_verify(&self, form: &str, offers: SampleRequests) -> (Value, String) {
         let mut command = Command::new("timeout");
-        // The limit in seconds. A busy machine takes some minutes.
+        // The time limit in seconds. A busy machine takes some minutes.
         command.arg("300").arg(scratch::binaries().join("fencegate")).arg("verify");
         command.args(self.instances.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")));
         command.args([
@@ -131,7 +133,8 @@ impl SampleService {
         command.args(offers.verify_options());
         command.args(["--observe", "GET /v1/accounts/{key}", "--pick", "/balance"]);
         command.args(["--fencing-key", "account/{key}", "--shared", "--read", "GET /v1/accounts/{key}"]);
-        // A large process that was killed on a busy machine listens for a moment longer.
+        // On a busy machine a killed process of large size listens for a moment longer, so the script waits for its
+        // end.
         let restart = format!(
             "all=$(cat {}/*); kill -9 $all; for n in $all; do while kill -0 $n 2>/dev/null; do sleep 0.01; done; done",
             self.home.path().display()
@@ -148,8 +151,8 @@ impl SampleService {
     }
 }
 
-/// Runs a check of a service that compares tokens and one of a service that compares numbers, beside each other: both wait
-/// more than they compute.
+/// Runs a check for a service that compares tokens and for one that compares numbers, at the same time: both wait more
+/// than they compute.
 pub(super) fn check_both_forms(check: impl Fn(&'static str) + Sync) {
     let check = &check;
     thread::scope(|threads| {
@@ -164,10 +167,10 @@ fn cases_by_verdict(report: &Value, verdict: impl Fn(&str) -> bool) -> Vec<&Valu
     cases.iter().filter(|case| verdict(case["verdict"].as_str().expect("a word"))).collect()
 }
 
-/// What a README shows of a service is what its sample does, line by line.
+/// Asserts that the code in a README of a middleware is part of its sample, line by line.
 ///
 /// # Panics
-/// If a block of code is not in one of the files of the sample.
+/// Panics if a block of code is not in one of the files of the sample.
 pub(super) fn assert_shown(middleware: &str, language: &str) {
     let folder = upstream().join(middleware);
     let readme = fs::read_to_string(folder.join("README.md")).expect("shipped");
@@ -184,11 +187,11 @@ pub(super) fn assert_shown(middleware: &str, language: &str) {
     }
 }
 
-/// The commands of a README start the sample, on a database with nothing in it, and the service passes the `fencegate verify` that
-/// is printed behind them. `replaced`: what is called otherwise here.
+/// Asserts that the commands of a README start the sample on an empty database, and that the service passes the
+/// `fencegate verify` that is printed behind them. `replaced`: words of the README and their replacements here.
 ///
 /// # Panics
-/// If nothing listens in the end, or a case fails.
+/// Panics if nothing listens in the end, or if a case fails.
 pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[(&str, &str)]) {
     let folder = upstream().join(middleware);
     let readme = read(&folder.join("README.md"));
@@ -214,7 +217,7 @@ pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[
     run(&folder, &["sh", "-c", &of_test(script)]);
 }
 
-/// A middleware knows no operations.
+/// Cases for services with operations. A middleware knows no operations.
 const OF_PROBES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repeat-runs"];
 
 /// Cases for services that compare numbers, and cases for services that compare tokens. All dispatches of a tenure
@@ -223,13 +226,13 @@ const BY_NUMBER_ALONE: [&str; 1] = ["number-suffices"];
 const BY_TOKEN_ALONE: [&str; 6] =
     ["duplicate", "sequence", "number-alone", "dispatch-width", "same-token", "same-token-apart"];
 
-/// Cases for services that claim to look at `Fencing-Not-After`. The samples compare tokens alone.
+/// Cases for services that compare `Fencing-Not-After`. The samples compare tokens only.
 const OF_DEADLINES: [&str; 3] = ["late", "not-after-malformed", "not-after-twice"];
 
-/// For a compiler on a machine that is busy.
+/// The time limit of a start that compiles the sample first, on a busy machine.
 const COMPILED: Duration = Duration::from_mins(2);
 
-/// Without indentation.
+/// The text without indentation and empty lines.
 fn without_indentation(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
 }
@@ -246,16 +249,16 @@ pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     paths.into_iter().flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Nobody else's at this moment.
+/// A port that no process uses at this moment.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").port()
 }
 
-/// Runs a command in a folder to its end, two minutes at most: a compiler takes its time on a machine that is busy.
+/// Runs a command in a folder to its end, two minutes at most, because a compiler is slow on a busy machine.
 ///
 /// # Panics
-/// If it fails.
+/// Panics if the command fails.
 pub(super) fn run(folder: &Path, words: &[&str]) {
     let mut command = Command::new("timeout");
     let output = command.arg("120").args(words).current_dir(folder).output().expect("`timeout` is there");

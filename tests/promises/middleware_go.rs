@@ -17,14 +17,14 @@ use super::{
     },
 };
 
-/// The sample, built once. Go itself knows by content what it has to build again.
+/// The sample, built once in each run. Go rebuilds only what has changed.
 static SAMPLE: LazyLock<String> = LazyLock::new(|| {
     let program = persistent_folder("middleware-go").join("sample").display().to_string();
     go("sample", &["build", "-o", &program, "."], &[]);
     program
 });
 
-/// Nothing from the network, and a cache that is kept.
+/// The environment of Go: it fetches nothing from the network, and keeps its cache.
 fn environment() -> [String; 3] {
     let cache = format!("GOCACHE={}", persistent_folder("middleware-go").join("cache").display());
     [cache, "GOPROXY=off".to_owned(), "GOFLAGS=-mod=readonly".to_owned()]
@@ -47,7 +47,7 @@ fn contract_tests_pass() {
     go(".", &["test", "-count=1", "."], &[]);
 }
 
-/// The middleware's claims and those of the recipe have the same watermarks.
+/// The claims of the middleware and the claims of the recipe use the same watermarks.
 #[test]
 fn claims_match_recipe_watermarks() {
     let database = format!("DATABASE={}", url(&fresh_database()));

@@ -21,7 +21,7 @@ use super::{
     },
 };
 
-/// Debian's jars: the interface that the filter is written for, and what runs the tests and the sample.
+/// Debian's JARs: the servlet API for the filter, and the server for the tests and the sample.
 const JARS: &str = "/usr/share/java";
 const SERVLETS: &str = "tomcat10-servlet-api";
 const TOMCAT: [&str; 9] = [
@@ -37,7 +37,7 @@ const TOMCAT: [&str; 9] = [
 ];
 const DRIVER: &str = "postgresql";
 
-/// Where the classes are, compiled once for each content of the sources.
+/// The folder of the classes, which are compiled once for each content of the sources.
 static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     let sources = upstream().join("java");
     let mut content = DefaultHasher::new();
@@ -45,7 +45,7 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
         (&file, fs::read(&file).expect("a source")).hash(&mut content);
     }
     let classes = persistent_folder("middleware-java").join(format!("{:016x}", content.finish()));
-    // Made last: a folder that was half compiled is compiled again.
+    // This folder is made last, so that classes are compiled again after an incomplete run.
     let made = classes.join("made");
     if !made.exists() {
         // Removes classes that were compiled from other sources.
@@ -72,14 +72,14 @@ fn jar(name: &str) -> String {
     format!("{JARS}/{name}.jar")
 }
 
-/// Our own classes of one folder, before all that is not ours.
+/// The class path with our own classes of one folder before the JARs.
 fn class_path(classes: &Path, folder: &str) -> String {
     let own = ["src", folder].map(|folder| classes.join(folder).display().to_string());
     let jars = TOMCAT.into_iter().chain([SERVLETS, DRIVER]).map(jar);
     own.into_iter().chain(jars).collect::<Vec<_>>().join(":")
 }
 
-/// A machine that starts fast, with these classes.
+/// The command of a Java VM that starts fast, with the classes of one folder.
 fn java(folder: &str) -> Vec<String> {
     let quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
     let path = class_path(&CLASSES, folder);
@@ -91,7 +91,7 @@ fn url(database: &TestDatabase) -> String {
     format!("jdbc:postgresql://{}/{}?user=service", database.address, database.name)
 }
 
-/// The middleware keeps the contract, and its claims have the watermarks of the recipe.
+/// The middleware keeps the contract, and its claims use the watermarks of the recipe.
 #[test]
 fn contract_and_recipe_claims_hold() {
     let database = format!("-Ddatabase={}", url(&fresh_database()));
@@ -103,7 +103,7 @@ fn contract_and_recipe_claims_hold() {
 #[test]
 fn readme_starts_sample() {
     assert_shown("java", "java");
-    // libpq and JDBC name the user in two places.
+    // libpq and JDBC expect the user at different places of the URL, so the URL of the README is replaced.
     let database = fresh_database();
     let plain = format!("postgresql://{}/{}?user=service", database.address, database.name);
     assert_starts("java", &[], &[("postgresql://127.0.0.1/accounts?user=postgres", &plain)]);

@@ -17,7 +17,7 @@ use super::{
     },
 };
 
-/// The variable by which Node finds the framework, and the driver of the database.
+/// The variable by which Node finds the framework and the database driver.
 async fn node_path_variable() -> &'static str {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let made = MADE.get_or_init(async || {
@@ -28,7 +28,7 @@ async fn node_path_variable() -> &'static str {
     made.await
 }
 
-/// The middleware keeps the contract, and its claims have the watermarks of the recipe.
+/// The middleware keeps the contract, and its claims use the watermarks of the recipe.
 #[tokio::test]
 async fn contract_and_recipe_claims_hold() {
     let database = format!("DATABASE={}", fresh_database().url());

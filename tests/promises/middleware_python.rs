@@ -20,10 +20,10 @@ use super::{
     recipes::{mariadb::MariaDbSession, run_statements},
 };
 
-/// What a program in a folder says; it has to go well.
+/// Runs a program in a folder, asserts that it succeeds, and returns its output.
 fn run_program(program: &str, arguments: &[&str], folder: &Path) -> String {
     let mut command = Command::new("timeout");
-    // Nothing is left in the folders of the repository.
+    // Python then writes no compiled files into the folders of the repository.
     command.args(["120", program]).args(arguments).current_dir(folder).env("PYTHONDONTWRITEBYTECODE", "1");
     let ran = command.output().expect("coreutils");
     let told = String::from_utf8_lossy(&ran.stdout);
@@ -67,10 +67,10 @@ async fn installs_as_package() {
     assert!(run_program(&python, &["-c", &import], home.path()).contains("Fencing-Token"));
 }
 
-/// Not of the recipe: what the sample keeps.
+/// The table of the sample itself, which is not part of the recipe.
 const ACCOUNTS: &str = "CREATE TABLE account (id VARCHAR(64) PRIMARY KEY, cents BIGINT NOT NULL);";
 
-/// Two instances of the sample, with server, driver and database.
+/// Starts two instances of the sample, with server, driver and database.
 async fn start_sample(words: [&str; 4]) -> SampleService {
     let mut python = String::new();
     for package in ["uvicorn==0.35.0", "psycopg[binary]==3.2.9", "pymysql==1.1.1"] {
@@ -110,7 +110,7 @@ async fn wsgi_mariadb_service_passes_verify() {
         .assert_verified("token", SampleRequests::Debits);
 }
 
-/// The sample that compares nothing. `python`: which one.
+/// The command of the sample that checks deadlines and compares no tokens. `python`: the interpreter.
 fn check_deadlines(
     python: &str,
     kind: &str,
@@ -141,7 +141,7 @@ async fn asgi_refuses_late_request() {
 
 /// A request that waited too long in the queue of busy workers is refused.
 ///
-/// Nothing stands still, and nothing stands between: two workers with one listening socket are busy.
+/// No process is frozen and no proxy is between them: both workers behind the listening socket are busy.
 #[test]
 fn request_queued_too_long_is_refused() {
     assert_late_while_queued(|mode, file, port| check_deadlines("python3", "wsgi", mode, file, port, 2));

@@ -33,7 +33,7 @@ fn field_values(vector: &Value, name: &str) -> Vec<Vec<u8>> {
     named.map(|field| bytes(text(&field[1]))).collect()
 }
 
-/// The good vectors are those that the parsers of gateways and guards accept.
+/// The layer accepts the same vectors as the parsers of gateways and guards.
 #[test]
 fn vectors_match_gateway_parsers() {
     let vectors: Value = serde_json::from_str(&upstream("vectors.json")).expect("JSON");
@@ -48,13 +48,13 @@ fn vectors_match_gateway_parsers() {
         let keys = read("fencing-key", &|text| ResourceKey::parse_list(text).is_ok());
         let mode = read("fencing-mode", &|text| LockMode::parse(text).is_some());
         if vector["accepted"].is_object() {
-            // One key of the vectors is too long for a lock. The layer may read a key that no gateway would stamp.
+            // One key of the vectors is too long for a lock. The layer may accept a key that no gateway would stamp.
             let long = field_values(vector, "fencing-key")[0].len() > 90;
             let number_alone = vector["accepted"]["token"].is_null();
             assert!((token || number_alone) && (keys || long) && mode, "{vector}");
             good += 1;
         } else if token && keys && mode && vector["compare"].is_null() {
-            // The other rejected vectors are wrong in their number, or have look-alike fields.
+            // The other rejected vectors have a wrong number or look-alike fields, which these parsers do not see.
             let fields = vector["fields"].as_array().expect("a list").len();
             assert!(fields > 3, "{vector}");
         }
@@ -65,7 +65,7 @@ fn vectors_match_gateway_parsers() {
 proptest! {
     /// The token parsers of the layer and of the gateway accept the same.
     ///
-    /// Bytes that are nearly a token, and others.
+    /// The texts are valid tokens, texts that differ a little from tokens, and others.
     #[test]
     fn token_parsers_agree(
         text in "v1-[0-9a-gA-F]{15,17}[-_][0-9a-f]{8}-[0-9a-f]{7,9}|v[12]-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}|[ -~]{0,40}",
@@ -111,7 +111,7 @@ fn readme_shows_running_examples() {
     assert_eq!(blocks.next(), None);
 }
 
-/// A program of the crate's examples.
+/// The path of an example program of the crate.
 fn example_path(name: &str) -> String {
     let example = scratch::binaries().join("examples").join(name);
     assert!(

@@ -17,7 +17,7 @@ use serde_json::json;
 const OLD: &str = "account/{path.account}";
 const NEW: &str = "konto/{path.account}";
 
-/// The three files, in the order in which a fleet goes through them.
+/// The three policies of a migration, in the order in which all gateways take them over.
 fn stages(policy: &TestPolicy) -> [TestPolicy; 3] {
     let keyed = |key: &str| policy.clone().with("/routes/0/fence/key", key);
     [keyed(OLD), keyed(NEW).with("/routes/0/fence/migrate_from", OLD), keyed(NEW)]
@@ -30,7 +30,7 @@ pub(super) async fn reload_safely(gateway: &Gateway, policy: &TestPolicy) {
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
 }
 
-/// Names each execution by its account alone. The key of an account depends on the plan of the moment.
+/// Replaces the key of each execution by its account, because the key depends on the plan under which it ran.
 pub(super) fn by_account(mut history: History) -> History {
     for execution in &mut history.executions {
         execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
@@ -69,7 +69,7 @@ async fn key_migrates_under_load_without_overlap() {
 
 /// A plan with the old key and a plan with the new key do not serve beside each other.
 ///
-/// The old and the new plan share no key. The plan with both keys shares one with each of them.
+/// The old and the new plan have no key in common. The plan with both keys has one in common with each of them.
 #[tokio::test]
 async fn old_and_new_plans_are_incompatible() {
     let site = TestSite::fresh().await;
@@ -83,7 +83,7 @@ async fn old_and_new_plans_are_incompatible() {
     assert_eq!(second.reload(&[]).await.0, Some(0));
     let served = pays(&second).await;
     assert_eq!(served.status, 200, "{served:?}");
-    // The shared lock excludes the other gateway, which knows nothing of the new key.
+    // The common old key excludes the other gateway, which does not know the new key.
     let held = site.origin.hold_request(&first, TestRequest::post("/pay/7")).await;
     let waiting = second.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(fencegate_testkit::wait::QUIET).await;
@@ -94,7 +94,7 @@ async fn old_and_new_plans_are_incompatible() {
 
 /// An operation that was done under the old key is not done again during the migration.
 ///
-/// The operation is the same, although its repeat has another key.
+/// The repeat names the same operation, although it has another key.
 #[tokio::test]
 async fn operation_done_once_across_key_migration() {
     let site = TestSite::fresh().await;
@@ -108,7 +108,7 @@ async fn operation_done_once_across_key_migration() {
     assert_eq!(gateway.send(&pay("b")).await.status, 200);
     reload_safely(&gateway, &new).await;
     assert_eq!(gateway.send(&pay("b")).await.reason(), "already-done");
-    // No gateway that took both locks remembered this operation. It is still not done again.
+    // No gateway has recorded this operation under both keys. It is still not executed again.
     assert_eq!(gateway.send(&pay("a")).await.reason(), "idempotency-mismatch");
     assert_eq!(site.origin.count("/pay/7"), 2);
 }

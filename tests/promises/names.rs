@@ -17,7 +17,8 @@ use serde_json::json;
 
 const NAME: &str = "ledger.test";
 
-/// The same port at each of these addresses, each a door of that name.
+/// Opens one listener of the origin at each of these addresses, all with the same port, which is returned. The address
+/// is the name of its listener.
 fn open_doors(site: &TestSite, addresses: &[&str]) -> u16 {
     let at = |address: &str, port| SocketAddr::new(address.parse().expect("an address"), port);
     let port = site.origin.open_listener_at(addresses[0], at(addresses[0], 0)).port();
@@ -53,7 +54,7 @@ async fn all_addresses_of_name_are_used() {
     let port = open_doors(&site, &["127.0.0.1", "127.0.0.2"]);
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.1", "127.0.0.2"]);
-    // No connection is used twice, so each request makes one.
+    // No connection is reused, so each request makes a new one.
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
     for _ in 0..6 {
@@ -146,7 +147,7 @@ async fn reload_keeps_resolved_addresses() {
     assert_get_succeeds(&gateway, "/a").await;
     hosts.set(NAME, &[]);
     gateway.wait_lookup("bad").await;
-    // Other limits make other endpoints.
+    // A change of the pool makes new endpoints.
     gateway.rewrite(&policy.with("/upstreams/ledger/pool", json!({"max_idle": 0})));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     gateway.wait_lookup("bad").await;
@@ -155,7 +156,7 @@ async fn reload_keeps_resolved_addresses() {
 
 /// A name server that falls silent delays no request and no shutdown.
 ///
-/// A system lookup cannot be cancelled. Only the lookup itself waits for the silent name server.
+/// A lookup by the system cannot be cancelled, so no other task may wait for it.
 #[tokio::test]
 async fn silent_name_server_delays_no_request() {
     let site = TestSite::fresh().await;

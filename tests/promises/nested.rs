@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 mod guarded;
 
-/// The key that all gateways of a test sign with.
+/// The key with which all gateways of a test sign.
 struct SigningKeyFile(TempDir);
 
 impl SigningKeyFile {
@@ -86,7 +86,7 @@ fn with_cached_hold(policy: TestPolicy) -> TestPolicy {
     policy.with_linger("60s")
 }
 
-/// What a service sends along with what it calls.
+/// Adds the ticket and token of the received request, as a service does when it calls back.
 fn with_ticket_of(ask: TestRequest, record: &RequestRecord) -> TestRequest {
     let shown = |name| record.request.field(name).unwrap_or_else(|| panic!("no {name}: {record:?}"));
     ask.field("Fencing-Ticket", shown("fencing-ticket")).field("Fencing-Token", shown("fencing-token"))
@@ -119,7 +119,7 @@ async fn callback_is_served_through_either_gateway() {
             assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
             assert_later_dispatch(&outer.record, &answer);
         }
-        // The called request can call back as well. Only the innermost request may do so.
+        // The called request can call back, too. From now on only this innermost request may do so.
         let inner =
             site.origin.hold_request(&two, with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(inner.record.gateway, "gw-1", "whoever has the lock sends");
@@ -210,7 +210,7 @@ async fn reader_callback_never_waits_to_write() {
     }
 }
 
-/// One side of a crossing: holds `first`, while its service asks for `second`. Returns how often `second` was
+/// Sends requests that hold `first`, and whose service asks for `second`. Returns the number of times that `second` was
 /// granted.
 async fn run_crossing(
     site: &TestSite,
@@ -237,13 +237,13 @@ async fn run_crossing(
     granted
 }
 
-/// Two requests whose services call for two keys in opposite orders never wait for each other in a circle.
+/// Two requests whose services ask for each other's key never deadlock.
 #[tokio::test]
 async fn opposite_key_orders_never_deadlock() {
     let rounds = effort(200, 500);
     let key = SigningKeyFile::new().await;
     let site = TestSite::fresh().await;
-    // No session ends because the machine is busy.
+    // The session timeout is long enough that a busy machine does not end a session.
     let shape = |policy: TestPolicy| policy.with_cached_hold().with("/zookeeper/session_timeout", "20s");
     let (one, two) = start_two(&site, &key, shape).await;
     let gateways = [&one, &two];
@@ -253,13 +253,13 @@ async fn opposite_key_orders_never_deadlock() {
     );
     println!("granted: {granted:?} of {rounds} each");
     History::from_log(&site.origin.log()).assert_holds();
-    // Free again, both of them.
+    // Both keys are free again.
     for account in ["a", "b"] {
         assert_eq!(one.send(&TestRequest::post(&format!("/pay/{account}"))).await.status, 200);
     }
 }
 
-/// The installation that a ticket of the site is for.
+/// The installation that the ticket of this request names.
 fn ensemble(held: &HeldRequest) -> String {
     use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
     let ticket = held.record.request.field("fencing-ticket").expect("a ticket");

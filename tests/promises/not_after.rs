@@ -38,7 +38,7 @@ fn wall_ms() -> u64 {
     u64::try_from(since.as_millis()).expect("some centuries")
 }
 
-/// A moment on the wall clock alone, as another machine would stamp it.
+/// A moment on the wall clock only, as another machine would stamp it.
 fn wall_clock_deadline(from_now: i64) -> String {
     NotAfter::new(wall_ms().saturating_add_signed(from_now), None).to_string()
 }
@@ -48,7 +48,7 @@ fn boot_id() -> BootId {
     BootId::parse(id.trim_ascii()).expect("a UUID")
 }
 
-/// Asks until the guard lets the next dispatch of this epoch in.
+/// Sends dispatches of this epoch until the guard admits one.
 pub(super) async fn wait_admitted(guard: &Guard, epoch: u64) {
     for dispatch in 1..400 {
         let answer = guard.send(&StampedRequest::new("a", epoch).with_dispatch(dispatch).post("/new")).await;
@@ -97,7 +97,7 @@ async fn dispatch_carries_own_not_after() {
         let ahead = moment.unix_ms().saturating_sub(now);
         assert!((1..=longest).contains(&ahead), "{value} is {ahead} ms ahead");
         assert!(moment.uptime_ms(boot_id()).is_some(), "{value}");
-        // Two gateways of one key would have to agree on the level.
+        // Two gateways with different levels of one key must not run at once.
         gateway.stop().await;
     }
 }
@@ -113,7 +113,7 @@ async fn guard_refuses_late_request_before_announcement() {
     }
     let twice = StampedRequest::new("a", 50).post("/pay").field(FIELD, &wall_clock_deadline(9_000));
     assert_refused(&guard.send(&twice.field("fencing_not_after", "5")).await, "token-malformed");
-    // Of another machine, whose clock may be half a second ahead.
+    // Another machine has sent these requests, whose clock may be half a second ahead.
     for late in [-60_000, 0, 400] {
         let answer = guard
             .send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &wall_clock_deadline(late)))
@@ -123,11 +123,11 @@ async fn guard_refuses_late_request_before_announcement() {
     let uptime = |ms: u64| format!("{};boot=\"{}\";uptime={ms}", wall_ms() + 60_000, boot_id().as_str());
     assert_expired(&guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &uptime(1))).await);
     assert_eq!((beside.origin.count("/pay"), guard.decision_count("expired").await), (0, 4.0));
-    // No mark was moved, so an older token is still good; and so is one without the field, of an older gateway.
+    // No watermark was raised, so an older token is admitted, also without the field, as older gateways send it.
     let in_time = StampedRequest::new("a", 20).post("/pay").field(FIELD, &wall_clock_deadline(5_000));
     assert_eq!(guard.send(&in_time).await.status, 200);
     assert_eq!(guard.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/pay")).await.status, 200);
-    // The service is told the guard's own moment: `send_within` from the admission.
+    // The service receives the guard's own deadline: `send_within` after the admission.
     let record = beside.origin.wait_for_request("/pay", 2).await;
     let moment = record.request.field(FIELD).expect("stamped").as_bytes();
     let ahead = NotAfter::parse(moment).expect("well-formed").unix_ms().saturating_sub(wall_ms());
@@ -155,16 +155,16 @@ async fn ticket_bounds_not_after() {
     let (ticket, bound) = until(5_000);
     let later = NotAfter::new(bound + 1, None).to_string();
     assert_refused(&guard.send(&stamped(&dispatch, &ticket, &later)).await, "ticket-key");
-    // The boot clock's value is signed by nobody, so the claim counts beside it.
+    // The value of the boot clock is not signed, so the signed bound applies beside it.
     let (old, past) = until(-2_000);
     let forged = format!("{past};boot=\"{}\";uptime=999999999999999", boot_id().as_str());
     assert_expired(&guard.send(&stamped(&dispatch, &old, &forged)).await);
-    // Somebody took the field away.
+    // The field was removed on the way.
     assert_expired(&guard.send(&dispatch.post("/pay").field("Fencing-Ticket", &old)).await);
     assert_eq!(beside.origin.count("/pay"), 0);
     let exact = NotAfter::new(bound, None).to_string();
     assert_eq!(guard.send(&stamped(&dispatch, &ticket, &exact)).await.status, 200);
-    // A ticket of an older build says nothing of it.
+    // A ticket of an older version has no bound.
     let older =
         dispatch.with_dispatch(2).sign(&signer).post("/pay").field(FIELD, &wall_clock_deadline(5_000));
     assert_eq!(guard.send(&older).await.status, 200);
@@ -204,7 +204,7 @@ async fn filter_passes_only_timely_requests() {
     ] {
         assert_eq!(record.request.field(name), Some(value), "{name}");
     }
-    // What a service that compares tokens says of a stale one is for its gateway.
+    // A refusal of a stale token by a comparing service is passed on to its gateway.
     let stale = OriginReply::ok().status(412).field("Fencing-Refusal", "stale");
     beside.origin.script("/stale", [OriginAction::now(stale)]);
     let answer = filter.send(&TestRequest::post("/stale").field(FIELD, &moment)).await;
@@ -221,7 +221,7 @@ async fn filter_passes_only_timely_requests() {
 
 /// A filter that stood still sends nothing late.
 ///
-/// It stands still after it has looked at the moment and before it writes.
+/// The filter is frozen between its check of the deadline and the write.
 #[tokio::test]
 async fn paused_filter_sends_nothing_late() {
     let beside = GuardFixture::new().await;
@@ -236,7 +236,7 @@ async fn paused_filter_sends_nothing_late() {
     assert!(beside.origin.log().pieces.is_empty(), "written after the moment");
 }
 
-/// A guard whose executions are short, before what listens there.
+/// A guard with a short `max_execution` before this endpoint.
 pub(super) fn with_short_times(launch: GuardLaunch, endpoint: SocketAddr, not_after: &str) -> GuardLaunch {
     launch
         .with("/upstream/endpoint", format!("http://{endpoint}"))
@@ -247,10 +247,10 @@ pub(super) fn with_short_times(launch: GuardLaunch, endpoint: SocketAddr, not_af
         .with("/upstream/not_after", not_after)
 }
 
-/// What a relay delivers late is not begun behind a filter.
+/// Behind a filter a request that a relay delivers late is not begun.
 ///
-/// A relay before the service has acknowledged the request, and delivers it when its way is back. Without a filter the
-/// old request runs after the new one: that is the condition of the promise.
+/// A relay before the service has acknowledged the request, and delivers it when its connection works again. Without a
+/// filter the old request runs after the new one, so the filter is the condition of the promise.
 #[tokio::test]
 async fn filter_stops_late_relayed_request() {
     for filtered in [true, false] {
@@ -276,9 +276,9 @@ async fn filter_stops_late_relayed_request() {
     }
 }
 
-/// An instance that stood still begins nothing late behind a filter.
+/// An instance that was frozen begins no late request behind a filter.
 ///
-/// An instance stands still, with the request in its socket; the next one runs elsewhere.
+/// The instance is frozen with a request in its socket, and the next request runs at another instance.
 #[tokio::test]
 async fn thawed_instance_begins_nothing_late() {
     let beside = GuardFixture::new().await;
@@ -289,7 +289,7 @@ async fn thawed_instance_begins_nothing_late() {
     frozen.signal(Signal::STOP);
     let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{answer:?}");
-    // The balancer leaves the frozen instance.
+    // The restarted guard uses the other instance, as if a balancer had left the frozen one.
     let launch = guard.kill().await;
     let guard = launch.with("/upstream/endpoint", format!("http://{}", other.public)).start().await;
     guard.wait_ready().await;
@@ -299,10 +299,9 @@ async fn thawed_instance_begins_nothing_late() {
     assert_eq!((beside.origin.count("/old"), beside.origin.count("/new")), (0, 1));
 }
 
-/// At levels without a guard a request that a relay delivers late is begun unless a filter stops it.
+/// At levels without a guard, a request that a relay delivers late is begun unless a filter refuses it.
 ///
-/// The same without a guard: the key is kept until nothing can be begun any more, and then for as long as an execution
-/// may take.
+/// The key is held until no request can be begun any more, and then for as long as an execution may take.
 #[tokio::test]
 async fn filter_stops_late_relay_without_guard() {
     for (level, filtered) in [("none", true), ("none", false), ("delay", true), ("delay", false)] {
@@ -338,7 +337,7 @@ async fn filter_stops_late_relay_without_guard() {
 
 /// An `expired` refusal means that nothing was sent only where nothing stands between guard and filter.
 ///
-/// The filter stands still until the moment has passed, and answers while the guard still waits.
+/// The filter is frozen until the deadline has passed, and answers while the guard still waits.
 #[tokio::test]
 async fn only_direct_filter_refusal_is_conclusive() {
     for direct in [true, false] {
@@ -365,7 +364,7 @@ async fn only_direct_filter_refusal_is_conclusive() {
     }
 }
 
-/// A gateway measures how far the clock of a filter is from its own.
+/// A gateway measures the offset between its own clock and that of a filter.
 #[tokio::test]
 async fn gateway_measures_filter_clock_offset() {
     let site = TestSite::fresh().await;
@@ -380,7 +379,7 @@ async fn gateway_measures_filter_clock_offset() {
     let gateway = Gateway::start(&policy).await;
     for ahead in [0, 30, -30] {
         clock.set_wall(ahead);
-        // On one kernel no wall clock counts.
+        // On one machine the boot clock decides, and a wrong wall clock does not matter.
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.field("fencing-clock")), (200, None), "{answer:?}");
         let metrics = gateway.metrics().await;
@@ -389,7 +388,7 @@ async fn gateway_measures_filter_clock_offset() {
         let error = metrics.sum("fencegate_clock_error_seconds", &["upstream=\"ledger\""]);
         assert!((error - 0.5).abs() < 1e-9, "{error}");
     }
-    // Of another machine the wall clock counts.
+    // For a request of another machine the wall clock decides.
     clock.set_wall(30);
     assert_expired(
         &filter.send(&TestRequest::post("/pay/7").field(FIELD, &wall_clock_deadline(5_000))).await,

@@ -16,7 +16,7 @@ use super::{
     },
 };
 
-/// What the shipped files say of their neighbours.
+/// The addresses of the proxy and of the service in the shipped files.
 const DOOR: &str = "127.0.0.1:8080";
 const SERVICE: &str = "127.0.0.1:8000";
 
@@ -24,7 +24,7 @@ fn shipped_config(file: &str) -> String {
     fs::read_to_string(shipped(&format!("proxies/not-after/{file}"))).expect("a file of the repository")
 }
 
-/// A service that looks at nothing itself.
+/// A service that does not check the deadline itself.
 pub(super) fn service(workers: u16) -> MiddlewareService {
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
@@ -59,7 +59,7 @@ fn assert_late_refused(peer: &ProxyProcess, service: &MiddlewareService) {
         assert!(text.to_ascii_lowercase().contains("fencing-clock: "), "{text}");
     }
     assert_expired(&asked("/late", &[wall_clock_field(0)]));
-    // What may pass behind the look is subtracted, as the clock error is.
+    // The time that may pass after the check is subtracted, as the clock error is.
     assert_expired(&asked("/nearly-late", &[wall_clock_field(1400)]));
     assert_eq!(asked("/missing", &[]).0, 403);
     assert_eq!(asked("/twice", &[wall_clock_field(30_000), wall_clock_field(30_000)]).0, 400);
@@ -76,7 +76,7 @@ fn assert_late_refused(peer: &ProxyProcess, service: &MiddlewareService) {
         read_answer(send_request(port, "GET", "/of-a-fenced-route", &["Fencing-Key: a".to_owned()])).0,
         403
     );
-    // In time when its head comes, and late when its body is there.
+    // The request is in time when its head arrives, and late when its body is complete.
     let mut slow = TcpStream::connect(peer.address).expect("it listens");
     let field = wall_clock_field(2200);
     write!(
@@ -87,14 +87,14 @@ fn assert_late_refused(peer: &ProxyProcess, service: &MiddlewareService) {
     thread::sleep(Duration::from_millis(1000));
     slow.write_all(b"}").expect("sent");
     assert_expired(&read_answer(slow));
-    // In time when it is sent, and late when the proxy, which stood still, goes on.
+    // The request is in time when it is sent, and late when the frozen proxy is resumed.
     freeze::stop(peer.group());
     let waits = send_request(port, "POST", "/frozen", &[wall_clock_field(2000)]);
     thread::sleep(Duration::from_millis(600));
     freeze::resume(peer.group());
     assert_expired(&read_answer(waits));
     assert_eq!(service.executed_paths(), ["/elsewhere", "/here", "/unfenced"]);
-    // Without the proxy the service executes what is late.
+    // Without the proxy the service executes a late request.
     assert_eq!(read_answer(send_request(service.port, "POST", "/around", &[wall_clock_field(0)])).0, 200);
     assert_eq!(service.executed_paths().len(), 4, "not exercised");
 }
@@ -104,7 +104,7 @@ fn nginx_refuses_late_request() {
     let service = service(1);
     let peer = nginx(&service);
     assert_late_refused(&peer, &service);
-    // On the machine of the sender the clock of the kernel decides.
+    // For a request of the same machine the boot clock decides.
     assert_expired(&read_answer(send_request(
         peer.address.port(),
         "POST",
@@ -120,9 +120,9 @@ fn haproxy_refuses_late_request() {
     assert_late_refused(&haproxy(&service, &[]), &service);
 }
 
-/// HAProxy lets no request wait behind its check of `Fencing-Not-After`.
+/// HAProxy lets no request wait after its check of `Fencing-Not-After`.
 ///
-/// With `maxconn` as large as the number of workers nothing waits where nobody looks.
+/// With `maxconn` equal to the number of workers, requests wait in HAProxy before the check, and not at the service.
 #[test]
 fn haproxy_queues_nothing_after_check() {
     let service = service(1);

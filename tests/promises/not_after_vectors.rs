@@ -16,7 +16,7 @@ use super::{
     not_after, not_after_proxies,
 };
 
-/// The moment of most vectors.
+/// The deadline in most vectors.
 const MOMENT: &str = "1795727217123";
 const FIELD: &str = "fencing-not-after";
 
@@ -34,7 +34,7 @@ fn fields(vector: &Value) -> Vec<(String, String)> {
     fields.map(|field| (text(&field[0]), text(&field[1]))).collect()
 }
 
-/// Whether another spelling of the field is there, which some proxies never see.
+/// True if a field has another spelling of the name, which some proxies do not see as the same field.
 fn has_field_lookalike(fields: &[(String, String)]) -> bool {
     let plain = |name: &str| name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     fields.iter().any(|(name, _)| plain(name) == FIELD && !name.eq_ignore_ascii_case(FIELD))
@@ -46,7 +46,7 @@ fn gateway_parser_matches_middlewares() {
     for vector in vectors("not_after") {
         let fields = fields(&vector);
         let own: Vec<_> = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(FIELD)).collect();
-        // What becomes of several fields or of none is not a matter of the value.
+        // Vectors without the field, or with several, do not test its value.
         let [(_, value)] = own[..] else { continue };
         if has_field_lookalike(&fields) {
             continue;
@@ -60,7 +60,7 @@ fn gateway_parser_matches_middlewares() {
         }
         let found = found.unwrap_or_else(|error| panic!("{}: {error}", vector["name"]));
         assert_eq!(json!(found.unix_ms()), said["not_after"], "{}", vector["name"]);
-        // An id that no kernel has counts as none.
+        // A boot ID that no kernel has counts as absent.
         if let Some(boot) = said["boot"].as_str().and_then(|id| BootId::parse(id.as_bytes())) {
             assert_eq!(json!(found.uptime_ms(boot)), said["uptime"], "{}", vector["name"]);
         }
@@ -85,7 +85,7 @@ proptest! {
     }
 }
 
-/// The clocks of a vector.
+/// The clocks that a vector describes.
 #[derive(Debug)]
 struct TestVectorClock {
     wall_ms: u64,
@@ -107,7 +107,7 @@ impl Clock for TestVectorClock {
     }
 }
 
-/// Our clock decides as the middlewares which vectors are late.
+/// The clock of this workspace finds the same vectors late as the middlewares do.
 #[test]
 fn lateness_matches_middlewares() {
     for vector in vectors("in_time") {
@@ -117,7 +117,7 @@ fn lateness_matches_middlewares() {
         let told = TestVectorClock {
             wall_ms: now["wall"].as_u64().expect("a number"),
             boot: now["boot"].as_str().and_then(|id| BootId::parse(id.as_bytes())),
-            // A machine that does not say it may have been up for any time.
+            // A vector without an uptime allows any, such as 5 ms.
             uptime_ms: now["uptime"].as_u64().unwrap_or(5),
         };
         let clock_error = Duration::from_millis(vector["clock_error"].as_u64().expect("a number"));
@@ -127,8 +127,8 @@ fn lateness_matches_middlewares() {
     }
 }
 
-/// Plays each vector against what listens there, before a service that answers 200: as it is, and with a moment in the future.
-/// Another spelling of the field may be refused as missing or malformed, or be dropped; it is never read.
+/// Sends each vector to the proxy at this port, before a service that answers 200: unchanged, and with a deadline in
+/// the future. A field with another spelling may be refused as missing or malformed, or be dropped, and is never read.
 fn assert_answers_match_vectors(port: u16) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
     let now = u64::try_from(since.as_millis()).expect("a number");

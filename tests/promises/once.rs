@@ -66,7 +66,7 @@ async fn repeat_replays_response_byte_for_byte() {
     it.guarded.site.origin.script("/pay/7", [OriginAction::now(receipt)]);
     let first = it.one.send(&ask("\"op-1\"").field(ATTEMPT, "a")).await;
     assert_outcome(&first, 201, FencingOutcome::Done);
-    // With and without quotes it is the same name.
+    // The name is the same with and without quotes.
     for (gateway, name) in [(&it.two, "\"op-1\""), (&it.one, "op-1"), (&it.two, "op-1")] {
         let again = gateway.send(&ask(name).field(ATTEMPT, "b")).await;
         assert_outcome(&again, 201, FencingOutcome::Replayed);
@@ -139,7 +139,7 @@ async fn same_key_is_separate_per_principal() {
 
 /// A repeat while the first request is at work waits for its response.
 ///
-/// The client hangs up and asks elsewhere while the first is at work.
+/// The client hangs up and repeats its request through the other gateway while the first request runs.
 #[tokio::test]
 async fn repeat_waits_for_first_in_flight() {
     let it = GuardedGatewayPair::fresh().await;
@@ -218,7 +218,7 @@ async fn replay_survives_guard_and_gateway_death() {
 
 /// A replay under a newer token does not make the guard look rolled back.
 ///
-/// A replay raises no mark, because the guard has never let its token in.
+/// A replay raises no watermark, because the guard has not admitted its token.
 #[tokio::test]
 async fn newer_replay_token_signals_no_rollback() {
     let it = GuardedGatewayPair::fresh().await;

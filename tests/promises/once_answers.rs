@@ -86,7 +86,7 @@ fn assert_repeat_answered(store: OperationStore, repeat: &ClientResponse, record
     assert_eq!(repeat.field("retry-after"), None, "waiting would change nothing");
 }
 
-/// Statuses by which the service does not take a request up (such as 401 or 429) do not end the operation.
+/// Statuses such as 401 or 429, by which the service refuses to begin a request, do not end the operation.
 #[tokio::test]
 async fn rejected_request_does_not_end_operation() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
@@ -110,7 +110,7 @@ async fn rejected_request_does_not_end_operation() {
 
 /// A request that the service turned away does not use up the `Idempotency-Key`.
 ///
-/// A stranger without the right to pay guesses the name before its owner uses it.
+/// A client without the right to pay uses the key before its owner does.
 #[tokio::test]
 async fn rejected_stranger_does_not_consume_key() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {

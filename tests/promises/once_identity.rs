@@ -27,16 +27,16 @@ fn assert_told(answer: &ClientResponse, status: u16, outcome: FencingOutcome) {
     assert_eq!((answer.status, answer.outcome()), (status, Some(outcome)), "{answer:?}");
 }
 
-/// Renames the upstream, and changes nothing else.
+/// Renames the upstream in the policy, and changes nothing else.
 fn with_renamed_upstream(policy: TestPolicy) -> TestPolicy {
     let text = policy.to_string();
     assert!(text.contains("\"ledger\""), "{text}");
     TestPolicy::from_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
 }
 
-/// The guard decides nothing by a name that another principal has used.
+/// The guard resolves no operation by a probe that would find the operation of another principal.
 ///
-/// The probe names the operation but not its principal. The service knows an operation of that name from another
+/// The probe names the operation but not its principal, and the service knows an operation of this name from another
 /// principal.
 #[tokio::test]
 async fn probe_without_principal_is_never_sent() {
@@ -52,7 +52,7 @@ async fn probe_without_principal_is_never_sent() {
     assert_told(&gateway.send(&of("blue")).await, 200, FencingOutcome::Done);
     origin.script("/pay/7", [OriginAction::Reset]);
     assert_told(&gateway.send(&of("red")).await, 502, FencingOutcome::Unknown);
-    // Done, says the service of the operation of blue; and not done when it is asked as nobody in particular.
+    // The service would answer `done` for the operation of blue, or `not done` without a principal.
     for status in [200, 404] {
         origin.script("/ops/op-1", vec![OriginAction::now(OriginReply::ok().status(status)); 50]);
         assert_told(&gateway.send(&of("red")).await, 409, FencingOutcome::Unknown);
@@ -96,9 +96,9 @@ async fn operation_survives_upstream_rename_in_zookeeper() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
-/// A guard resolves a doubt by its probe although a client keeps repeating.
+/// A guard resolves a doubt by its probe although a client repeats the request all the time.
 ///
-/// A client that repeats without a pause has the operation in hand whenever the guard looks.
+/// A repeat claims the operation while it runs, so the guard could find it claimed at each of its own attempts.
 #[tokio::test]
 async fn guard_probes_despite_repeating_client() {
     let guarded = GuardedSite::fresh().await;
@@ -109,7 +109,7 @@ async fn guard_probes_despite_repeating_client() {
     let gateway = Gateway::start(&policy.with("/upstreams/ledger/response_timeout", "26s")).await;
     let origin = &guarded.site.origin;
     origin.script("/pay/7", [OriginAction::Reset]);
-    // The first question is the client's, and is at the service when the guard would have asked its first.
+    // The first probe is made for the client, and still runs when the guard would make its own first one.
     let slow = OriginAction::Answer(std::time::Duration::from_millis(600), OriginReply::ok().status(500));
     origin.script("/ops/op-1", [slow]);
     assert_told(&gateway.send(&pay()).await, 502, FencingOutcome::Unknown);
@@ -163,8 +163,7 @@ async fn legacy_upstream_scope_recognised_in_zookeeper() {
     let now = Gateway::start(&policy("gw-2", json!({}))).await;
     assert_told(&now.send(&pay()).await, 409, FencingOutcome::Done);
     assert_told(&now.send(&pay().body("other")).await, 422, FencingOutcome::NotDispatched);
-    // Another operation is looked up under both names. After a look through all operations the old one is still
-    // known.
+    // Another operation is looked up under both names. The old operation must survive the sweep that follows.
     assert_told(
         &now.send(&TestRequest::post("/pay/7").field("Idempotency-Key", "op-2")).await,
         200,
@@ -175,7 +174,7 @@ async fn legacy_upstream_scope_recognised_in_zookeeper() {
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
-/// Each of these clients uses the name that another one has used.
+/// Requests of other clients, all with the operation name of a client that has used it.
 fn foreign_requests() -> [TestRequest; 6] {
     let bearer = |token: &str| pay().field("Authorization", token);
     [
@@ -190,7 +189,7 @@ fn foreign_requests() -> [TestRequest; 6] {
 
 /// A response is not replayed to a client with other credentials.
 ///
-/// The service would have asked who he is, and is not asked.
+/// The service would have checked the credentials, but a replay does not reach it.
 #[tokio::test]
 async fn replay_requires_same_credentials() {
     let guarded = GuardedSite::fresh().await;
@@ -241,7 +240,7 @@ async fn principal_may_rotate_credentials() {
     assert_told(&gateway.send(&with("Bearer b")).await, 200, FencingOutcome::Replayed);
 }
 
-/// The gateway that keeps the key sees no certificate, and is told whose request it is.
+/// The gateway that holds the key sees no client certificate, so the forwarding gateway names the client.
 #[tokio::test]
 async fn certificates_separate_clients_across_gateways() {
     let site = TestSite::fresh().await;
@@ -268,20 +267,20 @@ async fn certificates_separate_clients_across_gateways() {
         client.send(&ask.clone().field("host", "pay.example")).await.expect("answered")
     };
     let (till, other) = (Some("till-7.example"), Some("till-8.example"));
-    // A key that is kept at the first gateway, so that requests at the second one are sent on.
+    // The first gateway keeps this key, so that requests at the second one are forwarded.
     let first = send(&one, till, &pay()).await;
     assert_told(&first, 200, FencingOutcome::Done);
     for gateway in [&one, &two] {
         assert_told(&send(gateway, other, &pay()).await, 422, FencingOutcome::NotDispatched);
         assert_told(&send(gateway, None, &pay()).await, 422, FencingOutcome::NotDispatched);
-        // A new certificate of the same name.
+        // This client has a new certificate of the same name.
         assert_told(&send(gateway, till, &pay()).await, 409, FencingOutcome::Done);
     }
     let forwarded = two.metrics().await.sum("fencegate_forwarded_total", &["result=\"answered\""]);
     assert!(forwarded > 0.0, "not exercised: nothing was sent on");
 }
 
-/// One name at two services: two operations where the file says so.
+/// One name at two routes names two operations if the policy gives them different scopes.
 #[tokio::test]
 async fn scopes_share_no_idempotency_keys() {
     let site = TestSite::fresh().await;
@@ -296,7 +295,7 @@ async fn scopes_share_no_idempotency_keys() {
     assert_told(&gateway.send(&refund).await, 409, FencingOutcome::Done);
 }
 
-/// Whoever changes what names an operation is told what that means.
+/// A reload that changes the identity of operations reports that earlier operations are not recognised.
 #[tokio::test]
 async fn reload_reports_forgotten_operations() {
     let site = TestSite::fresh().await;

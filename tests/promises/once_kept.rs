@@ -53,7 +53,7 @@ async fn gateways_count_unknown_operations() {
     site.origin.script("/pay/7", [OriginAction::Reset, OriginAction::now(broken)]);
     assert_eq!(one.send(&pay("broken")).await.status, 502);
     one.wait_gauge(UNKNOWN, 1.0).await;
-    // The tenure of this operation is kept for other requests, so the lock alone does not show the end.
+    // The gateway keeps the tenure of this operation, so no removed lock node shows that the operation has ended.
     assert_eq!(one.send(&pay("failed")).await.status, 500);
     one.wait_gauge(UNKNOWN, 2.0).await;
     two.wait_gauge(UNKNOWN, 2.0).await;
@@ -106,12 +106,12 @@ async fn guard_counts_unknown_operations() {
     }
 }
 
-/// Waits until the gateway has looked at the operation at `node` since now.
+/// Waits until the gateway has swept past the operation at `node` since now.
 pub(crate) async fn wait_swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) {
     let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
     record["keep"] = json!(0);
-    // Two operations beside the node are over by every clock. The second one is forgotten by a look that began after
-    // the first was forgotten.
+    // Two operations beside the node have expired by every clock. The second one is forgotten by a sweep that has begun
+    // after the first one was forgotten.
     for digits in ["beef", "cafe"] {
         let over = format!("{}{digits}", &node[..node.len() - 4]);
         tree.create(&over, b"{}").await;
@@ -125,7 +125,7 @@ pub(crate) async fn wait_swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) 
     }
 }
 
-/// By the gateway's clock, the operation ended long ago. By ZooKeeper's clock, it ended a moment ago.
+/// An operation is not forgotten early by a gateway whose clock is fast: the clock of ZooKeeper decides.
 #[tokio::test]
 async fn fast_clock_forgets_nothing_early() {
     let site = TestSite::fresh().await;
@@ -135,7 +135,7 @@ async fn fast_clock_forgets_nothing_early() {
     let nodes = tree.paths().await;
     let node = nodes.iter().find(|path| path.starts_with("/ops/") && path.len() > 10).expect("one");
     let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
-    // The record as a gateway reads it whose clock is two days ahead of the writer's clock.
+    // The record now looks as it does to a gateway whose clock is two days ahead of the writer's clock.
     record["state"]["at"] = json!(record["state"]["at"].as_u64().expect("seconds") - 2 * 24 * 60 * 60);
     for _ in 0..3 {
         tree.set(node, &serde_json::to_vec(&record).expect("JSON")).await;
@@ -146,7 +146,7 @@ async fn fast_clock_forgets_nothing_early() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
-/// A client that floods a route leaves room for other clients, and is told which bound it has met.
+/// A client that floods a route leaves quota for other clients, and is told which limit it has reached.
 #[tokio::test]
 async fn operation_quota_per_client_and_route() {
     let site = TestSite::fresh().await;
@@ -175,7 +175,7 @@ async fn operation_quota_per_client_and_route() {
     assert_eq!(gateway.send(&other).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 5);
 
-    // Another gateway learns which operations this one has let in.
+    // The other gateway counts the operations that this one has admitted.
     let two = Gateway::start(&policy.clone().with("/name", "gw-2")).await;
     let known = async {
         let mut n = 10;

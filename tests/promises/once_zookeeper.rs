@@ -79,7 +79,7 @@ async fn client_error_final_server_error_unknown() {
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
-/// What a killed gateway had sent stays unknown until an operator resolves it.
+/// An operation that a killed gateway had sent stays unknown until an operator resolves it.
 #[tokio::test]
 async fn killed_gateway_leaves_operation_unknown() {
     let site = TestSite::fresh().await;
@@ -110,7 +110,7 @@ async fn killed_gateway_leaves_operation_unknown() {
     }
     let (code, said) = run_operator_verb(&b, &["resolve", "0000000000000000", "--as", "done"]).await;
     assert!(code == Some(1) && said.contains("once list"), "{said}");
-    // The service may have said so before it began.
+    // The service may have answered before it began the operation, so `not-done` needs `--force`.
     let (code, said) = run_operator_verb(&b, &["resolve", &reference, "--as", "not-done"]).await;
     assert!(code == Some(1) && said.contains("may still be begun") && said.contains("--force"), "{said}");
     let (code, said) = run_operator_verb(&b, &["resolve", &reference, "--as", "not-done", "--force"]).await;
@@ -172,9 +172,9 @@ async fn concurrent_repeats_execute_once() {
     }
 }
 
-/// A gateway that comes back records the outcome under its next session.
+/// A gateway that resumes records the outcome under its next session.
 ///
-/// The issuer was stopped past the end of its session while the upstream worked. It gets the answer afterwards.
+/// The gateway was frozen past the end of its session while the upstream worked, and gets the answer afterwards.
 #[tokio::test]
 async fn resumed_gateway_records_outcome() {
     let site = TestSite::fresh().await;
@@ -233,7 +233,7 @@ async fn operations_in_zookeeper_are_limited() {
     for n in 0..400 {
         client.create(&path(n), b"{}", &persistent).await.expect("made");
     }
-    // The first request shows the gateway how many operations there are.
+    // At its first request the gateway counts the existing operations.
     assert_eq!(gateway.send(&pay(&first)).await.status, 200);
     assert_eq!(status_and_reason(&gateway.send(&pay(&second)).await), (503, "operations-full".into()));
     assert_eq!(status_and_reason(&gateway.send(&pay(&first)).await), already_done_refusal());

@@ -21,7 +21,7 @@ use super::{
     recipes::{SqlSession, mariadb::MariaDbSession, run_statements},
 };
 
-/// The stored rows, and the same rows as the programs sort their spellings in this run.
+/// The stored rows, and the same rows with the spellings grouped by the programs in this run.
 struct ReadRows {
     stored: Vec<RowSpellings>,
     read: Vec<RowSpellings>,
@@ -36,7 +36,7 @@ static ROWS: LazyLock<ReadRows> = LazyLock::new(|| {
     ReadRows { stored, read }
 });
 
-/// All readers start at once, and each reads its rows. The result has the order of the rows.
+/// Starts all readers at once, each with its own rows. Returns the rows in their order.
 fn read_rows(rows: &[RowSpellings]) -> Vec<RowSpellings> {
     let mut by_reader = BTreeMap::<&str, Vec<&RowSpellings>>::new();
     for row in rows {
@@ -60,7 +60,7 @@ fn regroup(reader: &str, rows: &[&RowSpellings]) -> Vec<RowSpellings> {
     rows.iter().zip(results).map(|(row, results)| row.regrouped(&results)).collect()
 }
 
-/// What the reader of this name takes for each spelling of its rows.
+/// For each row, the match of each of its spellings, as the reader of this name finds it.
 fn matches(reader: &str, rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
     match reader {
         "PostgreSQL" => postgresql_matches(rows),
@@ -88,7 +88,7 @@ fn build_go_reader() -> String {
     program
 }
 
-/// The table of one row, and the change of that row which finds it by a spelling.
+/// The SQL that makes a table with one row.
 fn table_of_row(row: &RowSpellings) -> String {
     let RowSpellings { how, row, .. } = row;
     let row = row.to_sql();
@@ -102,7 +102,7 @@ fn change_of_row(spelling: &SpelledValue) -> String {
 fn postgresql_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
     let database = fresh_database();
     database.run("CREATE EXTENSION citext");
-    // The collation of PostgreSQL's manual (24.2.2.4).
+    // This is the collation from the PostgreSQL manual (24.2.2.4).
     database.run(
         "CREATE COLLATION case_insensitive (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
     );
@@ -124,7 +124,7 @@ fn postgresql_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
 }
 
 fn mariadb_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
-    // Two character sets without a common collation; a text that is no number, in strict mode.
+    // MariaDB's errors for character sets without a common collation, and for a text that is no number in strict mode.
     const REFUSED: [&str; 2] = ["1267", "1292"];
     let server = MariaDbSession::start();
     let mut session = server.session("service");
@@ -157,7 +157,8 @@ fn programs_take_stored_spellings_for_row() {
     assert!(several >= 40, "{several} rows have several spellings: they prove little");
 }
 
-/// Whatever a program takes for one row has one key with the filter, or is refused; without the filter it would have several keys.
+/// All spellings that a program takes for one row have one key with the filter, or are refused. Without the filter they
+/// would have several keys.
 #[test]
 fn spellings_of_row_have_one_key() {
     for row in &ROWS.read {

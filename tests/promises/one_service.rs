@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const NAME: &str = "ledger.test";
 
-/// Payments go to one door of the origin by its address, and reads to one by a name.
+/// Payments lead to one listener of the origin by its address, and reads to another listener by a name.
 fn policy(site: &TestSite, payments: SocketAddr, reads: SocketAddr) -> TestPolicy {
     let by_name = json!({"endpoints": [format!("http://{NAME}:{}", reads.port())], "fencing": "upstream"});
     site.policy("gw-1")
@@ -67,7 +67,7 @@ async fn check_reports_names_of_one_service() {
     assert!(shared(&check_report(&open, &hosts).await).is_empty());
 }
 
-/// A service may read an ambiguous path as the path of a fenced route.
+/// An ambiguous path is refused also on an unfenced route, because the service may read it as a fenced path.
 #[tokio::test]
 async fn ambiguous_path_refused_at_fenced_service() {
     const AMBIGUOUS: &str = "/reports/..%2fpay/7";

@@ -59,7 +59,7 @@ async fn complete_response_is_done() {
         );
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, &answer.body[..]), (status, &b"as sent"[..]));
-        // Those of a proxy that waits no longer, or whose connection broke.
+        // A proxy answers 504 when it stops waiting, and 502 when its connection breaks.
         let outcome =
             if matches!(status, 502 | 504) { FencingOutcome::Unknown } else { FencingOutcome::Done };
         assert_eq!((answer.outcome(), answer.field("x-own")), (Some(outcome), Some("kept")), "{status}");
@@ -71,7 +71,7 @@ async fn complete_response_is_done() {
 #[tokio::test]
 async fn unreachable_upstream_is_not_dispatched() {
     let site = TestSite::fresh().await;
-    // Bound and dropped: for this moment nobody listens there.
+    // The port was bound and released, so no process listens there at this moment.
     let free = free_address();
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([format!("http://{free}")]));
     let gateway = Gateway::start(&policy).await;
@@ -97,7 +97,7 @@ async fn unreachable_endpoint_is_skipped() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// A client that closes an idle keep-alive connection must not turn the next request into an unknown one.
+/// A connection that the upstream has closed while it was idle must not make the outcome of the next request unknown.
 #[tokio::test]
 async fn closed_idle_connection_costs_no_request() {
     let site = TestSite::fresh().await;
@@ -106,14 +106,14 @@ async fn closed_idle_connection_costs_no_request() {
         site.origin.script("/pay/7", [OriginAction::AnswerAndClose(OriginReply::ok())]);
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "request {n}");
-        // The FIN is on its way to the gateway.
+        // The pause lets the FIN arrive at the gateway.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
 
-/// A request whose response came before it was read is not sent to its end.
+/// The rest of a request body is not sent when the response comes before the body was read.
 ///
-/// The body is larger than the kernel buffers. Its rest must not follow in the time of the next holder.
+/// The body is larger than the kernel buffers. Its rest must not be sent during the tenure of the next holder.
 #[tokio::test]
 async fn early_response_stops_request_body() {
     const LENGTH: usize = 48 << 20;

@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 /// `EX_IOERR` of sysexits.h.
 const UNWRITTEN: i32 = 74;
 
-/// Where words go.
+/// The destination of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputTarget {
     Read,
@@ -55,7 +55,7 @@ async fn run(arguments: &[String], stdout: OutputTarget, stderr: OutputTarget) -
     .expect("started")
 }
 
-/// Verbs that end by themselves, with what they need; each can be repeated.
+/// Commands that end by themselves and can be repeated, with their arguments.
 fn finite_verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>> {
     let asked = ["--admin", gateway];
     let guarded = ["--admin", guard];
@@ -107,11 +107,11 @@ fn finite_verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<
     lines.into_iter().map(|line| line.into_iter().map(str::to_owned).collect()).collect()
 }
 
-/// What the program itself calls its verbs.
+/// The commands that `--help` lists.
 async fn known_verbs() -> Vec<String> {
     let help = run(&["--help".to_owned()], OutputTarget::Read, OutputTarget::Read).await;
     let help = String::from_utf8(help.stdout).expect("text");
-    // In several lists, each line indented.
+    // The help has several lists, in which each line is indented.
     let lists = help.split("\nOptions:\n").next().expect("lists");
     let lines = lists.lines().filter_map(|line| line.strip_prefix("  "));
     let verbs: Vec<String> =
@@ -132,7 +132,7 @@ async fn verbs_never_panic_on_unwritable_output() {
     let policy = gateway.file().display().to_string();
     let admin = gateway.admin.to_string();
     let verbs = finite_verbs(&policy, &admin, &guard.admin.to_string(), &key);
-    // Two go on until they are told to end, and one can be asked for once only.
+    // `run` and `demo` end only by a signal, and `drain` works only once.
     let others = ["run", "demo", "drain"];
     for verb in known_verbs().await {
         let tried = verbs.iter().any(|line| line[0] == verb) || others.contains(&&*verb);
@@ -165,7 +165,7 @@ async fn verbs_never_panic_on_unwritable_output() {
     }
 }
 
-/// The drain happens although its answer cannot be printed.
+/// A drain completes although its result cannot be printed.
 #[tokio::test]
 async fn drain_completes_with_unwritable_stdout() {
     let site = TestSite::fresh().await;
@@ -176,7 +176,7 @@ async fn drain_completes_with_unwritable_stdout() {
     assert!(gateway.exit().await.success());
 }
 
-/// Ends with the test.
+/// A process that is killed at the end of the test.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
@@ -186,9 +186,9 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// A gateway goes on when its log is full or nobody reads it any more.
+/// A gateway continues when its log cannot be written or has no reader any more.
 ///
-/// The collector of the log is restarted now and then, and its pipe breaks.
+/// A log collector that is restarted breaks the pipe.
 #[tokio::test]
 async fn gateway_survives_closed_log_pipe() {
     let site = TestSite::fresh().await;

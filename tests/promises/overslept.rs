@@ -19,14 +19,15 @@ fn keeping_policy(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with_linger("60s")
 }
 
-/// How a gateway loses its session unawares.
+/// The way in which a gateway loses its session without noticing.
 #[derive(Debug, Clone, Copy)]
 enum PauseFault {
     Stopped,
     CutOff,
 }
 
-/// The key is warm: the gateway needs no word of ZooKeeper between a request and its first byte.
+/// Asserts that a gateway with a warm key, which needs no answer of ZooKeeper to serve a request, writes nothing after
+/// it has lost its session.
 async fn assert_warm_key_lost_after(accident: PauseFault) {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
@@ -43,7 +44,7 @@ async fn assert_warm_key_lost_after(accident: PauseFault) {
     }
     let taken = site.origin.hold_request(&next, TestRequest::post("/pay/7")).await;
     let newer = taken.record.expect_token();
-    // A stopped victim reads these requests only when it wakes.
+    // A stopped gateway reads these requests only after it is resumed.
     let asked: Vec<_> =
         (0..8).map(|_| victim.begin(TestRequest::post("/pay/7").field("Prefer", "wait=1"))).collect();
     victim.signal(Signal::CONT);
@@ -76,9 +77,9 @@ async fn disconnected_gateway_never_uses_cached_grant() {
     assert_warm_key_lost_after(PauseFault::CutOff).await;
 }
 
-/// Stops of a gateway that holds hot keys break no promise.
+/// Pauses of a gateway that holds hot keys break no promise.
 ///
-/// The whole queue of a key goes through the check, not only its first.
+/// Every request in the queue of a key is checked, not only the first one.
 #[tokio::test]
 async fn pauses_with_hot_keys_stay_safe() {
     let site = TestSite::fresh().await.with_comparison();
@@ -90,7 +91,7 @@ async fn pauses_with_hot_keys_stay_safe() {
     for _ in 0..2 {
         site.origin.wait_more("victim", 30).await;
         victim.signal(Signal::STOP);
-        // Until the session is over, every key that the victim holds is blocked.
+        // Every key that the victim holds is blocked until its session has expired.
         tokio::time::sleep(SESSION_TIMEOUT).await;
         site.origin.wait_more("next", 60).await;
         victim.signal(Signal::CONT);

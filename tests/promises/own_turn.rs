@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 const CLIENTS: usize = 16;
 const REQUESTS: usize = 200;
 
-/// A client that sends its next request at once does not queue behind its last one.
+/// A client that sends its next request as soon as it has a response finds the key free.
 #[tokio::test(flavor = "multi_thread")]
 async fn returning_client_finds_key_free() {
     let site = TestSite::fresh().await;

@@ -57,7 +57,7 @@ async fn slow_request_head_gets_408() {
             client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
             assert_eq!(client.read_response().await.expect("answered").word(1), "200");
         }
-        // Bytes that arrive do not extend the time.
+        // The time limit counts from the first byte, however many bytes follow.
         let began = Instant::now();
         client.send("GET /x HTTP/1.1\r\n").await.expect("connected");
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -82,7 +82,7 @@ async fn slow_request_head_gets_408() {
 async fn idle_connection_closes_silently() {
     let site = TestSite::alone().await;
     let gateway = start_with_timeouts(&site, json!({"idle": "400ms", "request_headers": "5s"})).await;
-    // Longer than `idle`.
+    // The request takes longer than `idle`.
     site.origin.set_work_time(Duration::from_millis(600));
     let kept = async {
         let mut client = Http1Client::connect(gateway.public).await.expect("listens");
@@ -107,7 +107,7 @@ async fn idle_connection_closes_silently() {
     gateway.wait_series("fencegate_client_timeouts_total", &["limit=\"idle\""], 3.0).await;
 }
 
-/// An unfenced upload may take long and may not pause.
+/// An unfenced upload may take long, but is cut off when it pauses.
 ///
 /// The upstream already has a part of the body, so the outcome is unknown.
 #[tokio::test]
@@ -154,14 +154,14 @@ async fn client_reading_nothing_is_reset() {
         .expect_err("not the whole");
     assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset, "{cut}");
 
-    // The same where the window of one stream is closed: the gateway ends the connection.
+    // The client closes the window of a single HTTP/2 stream. The gateway ends the whole connection.
     let streams = FrameClient::without_window(gateway.public).await;
     streams.get_without_reading("/large").await;
     assert_eq!(timeout_count(&gateway, "response_write").await, 2.0);
     gateway.wait_gauge("fencegate_requests_in_flight", 0.0).await;
 }
 
-/// A request that the HTTP library cannot parse is refused with a problem document of ours and counted.
+/// A request that the HTTP library cannot parse is refused with a problem document of the gateway, and counted.
 #[tokio::test]
 async fn unparsable_request_is_refused_and_counted() {
     let site = TestSite::fresh().await;
@@ -196,7 +196,7 @@ async fn unparsable_request_is_refused_and_counted() {
     assert_eq!(metrics.sum("fencegate_requests_total", &["route=\"none\"", "code=\"400\""]), 3.0);
 }
 
-/// What an upstream answers is never taken for what the library says, however much it looks like it.
+/// An answer of an upstream that looks like a refusal of the HTTP library is passed on unchanged.
 #[tokio::test]
 async fn imitated_library_refusal_passes_unchanged() {
     let site = TestSite::fresh().await;
@@ -226,7 +226,7 @@ async fn imitated_library_refusal_passes_unchanged() {
     );
 }
 
-/// A refusal must not be overtaken by the reset of a connection on which something is still coming.
+/// A refusal arrives although the client still sends: no reset of the connection may overtake it.
 #[tokio::test]
 async fn refusal_arrives_while_client_sends() {
     let site = TestSite::fresh().await;

@@ -20,8 +20,8 @@ use tokio::time::sleep;
 
 use super::link::HOLDS;
 
-/// Longer than a round trip takes on a busy machine. Shorter than the session, whose end removes every node, and
-/// shorter than a waiter's time limit.
+/// Longer than a hand-over takes on a busy machine, and shorter than the session timeout and the wait of a request,
+/// which would free the key as well.
 const SOON: Duration = Duration::from_secs(8);
 const WAIT: &str = "30s";
 
@@ -68,7 +68,7 @@ async fn panic_during_create_costs_one_request() {
     }
 }
 
-/// The same, with a route that holds two keys at once.
+/// Starts a gateway that panics at the failpoint, with a route that holds two keys at once.
 async fn start_panicking_with_set(site: &TestSite, failpoint: &str) -> Gateway {
     let policy = patient_policy(site, "gw-1").with_route(json!({
         "name": "move", "upstream": "ledger",
@@ -84,7 +84,7 @@ async fn start_panicking_with_set(site: &TestSite, failpoint: &str) -> Gateway {
 /// next tenure.
 async fn wait_panicked(gateway: &Gateway) {
     gateway.wait_line("the panic", |line| line.message().starts_with("lock.failed")).await;
-    // Polls: no event tells which keys are held.
+    // This is polled, because no event reports which keys are held.
     let given_up = async {
         while accepts_joiners(gateway).await {
             sleep(Duration::from_millis(10)).await;
@@ -93,7 +93,7 @@ async fn wait_panicked(gateway: &Gateway) {
     wait_until("the tenure to end", given_up, || gateway.log()).await;
 }
 
-/// True if a new request may join a tenure that is kept.
+/// True if a new request may join a cached tenure.
 async fn accepts_joiners(gateway: &Gateway) -> bool {
     let answer = gateway.admin("/api/v1/locks").await;
     let told: Value = serde_json::from_slice(&answer.body).expect("JSON");
@@ -139,8 +139,8 @@ async fn panic_while_holding_waits_for_request() {
     }
 }
 
-/// One of the two keys is wanted here, and the other one elsewhere. The gateway gives on neither before its request
-/// is over.
+/// After a panic with two held keys, one wanted by this gateway and one by another, neither key is released before the
+/// request is over.
 #[tokio::test]
 async fn panic_holding_set_waits_for_request() {
     let site = TestSite::fresh().await;
@@ -162,8 +162,8 @@ async fn panic_holding_set_waits_for_request() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// The waiting request is refused and gives up its place at all of its keys. The holder at the other gateway is not
-/// disturbed.
+/// After a panic while a request waits, it is refused and leaves the queues of all its keys. The holder at the other
+/// gateway is not affected.
 #[tokio::test]
 async fn panic_while_waiting_costs_one_request() {
     for hold in HOLDS {
@@ -177,7 +177,7 @@ async fn panic_while_waiting_costs_one_request() {
     wait_and_panic(&site, &gateway, &other, "/move/6/7").await;
 }
 
-/// The other gateway holds one of the keys.
+/// Lets the other gateway hold one of the keys, and sends the request that panics while it waits.
 async fn wait_and_panic(site: &TestSite, gateway: &Gateway, other: &Gateway, path: &str) {
     let tree = site.tree().await;
     let holder = site.origin.hold_request(other, TestRequest::post("/pay/7")).await;
@@ -192,8 +192,8 @@ async fn wait_and_panic(site: &TestSite, gateway: &Gateway, other: &Gateway, pat
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// The task of the request has ended, and its upstream still works. Where no service compares tokens, the key rests
-/// until the upstream has had its time.
+/// After a panic between head and body of a response, the upstream may still work. Where no service compares tokens,
+/// the key stays held until `response_timeout` has passed.
 #[tokio::test]
 async fn panic_after_response_head_keeps_key() {
     const TIME: Duration = Duration::from_millis(1500);

@@ -14,14 +14,14 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// Nodes above lock nodes, one per key.
+/// The parents of lock nodes, one for each key.
 async fn parents(tree: &ZnodeTree) -> Vec<String> {
     let mut paths = tree.paths().await;
     paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 3);
     paths
 }
 
-/// The server removes empty parents by itself, a minute later at best.
+/// Waits until no parent is left. The server itself would remove empty parents only after a minute or more.
 async fn wait_nothing_left(tree: &ZnodeTree) {
     let gone = async {
         while !parents(tree).await.is_empty() {
@@ -69,7 +69,7 @@ async fn single_use_sets_leave_no_nodes() {
 
 /// Contended keys leave no node behind, and no request is refused.
 ///
-/// The gateway that leaves last removes the parent, while others are about to make a node below it.
+/// The last gateway that leaves removes the parent, while others may be about to create a node below it.
 #[tokio::test]
 async fn contended_keys_leave_no_nodes() {
     let site = TestSite::fresh().await;

@@ -17,19 +17,19 @@ use fencegate_tests::{
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Long enough for a session to end and for the next holder to begin.
+/// The pause of a gateway: long enough for its session to expire and for the next holder to begin.
 const PAUSE: Duration = Duration::from_millis(3500);
 
-/// How a gateway loses its session unawares.
+/// The way in which a gateway loses its session without noticing.
 #[derive(Debug, Clone, Copy)]
 enum PauseFault {
-    /// The whole process stands still: a frozen machine, a long swap.
+    /// The whole process is stopped, as by a frozen machine or long swapping.
     Stopped,
-    /// Only ZooKeeper is out of reach; threads and clocks run on.
+    /// Only ZooKeeper is unreachable. Threads and clocks run.
     CutOff,
 }
 
-/// The victim is stopped before it checks its proof. After the wake-up it has to notice the loss.
+/// Pauses a holder before it checks its proof, and asserts that it notices the loss of its session afterwards.
 async fn assert_pause_noticed(accident: PauseFault) {
     let site = TestSite::fresh().await;
     let relay = FaultProxy::start(site.zookeeper);
@@ -43,7 +43,7 @@ async fn assert_pause_noticed(accident: PauseFault) {
         PauseFault::Stopped => victim.signal(Signal::STOP),
         PauseFault::CutOff => drop(relay),
     }
-    // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
+    // ZooKeeper has granted the lock to another gateway, so any later write of the victim would overlap.
     let successor = site.origin.hold_request(&next, TestRequest::post("/pay/7")).await;
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
@@ -68,7 +68,7 @@ async fn holder_disconnected_before_check_writes_nothing() {
     assert_pause_noticed(PauseFault::CutOff).await;
 }
 
-/// What a holder that was stopped after its check writes is refused by its token.
+/// A write of a holder that was stopped after its check is refused by its token.
 ///
 /// No check closes the gap between the check and the write. An upstream that compares tokens closes it.
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn late_write_is_refused_by_token() {
     let asked = victim.begin(TestRequest::post("/pay/7"));
     victim.wait_at_failpoint("after_proof_check").await;
     victim.signal(Signal::STOP);
-    // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
+    // ZooKeeper has granted the lock to another gateway, so any later write of the victim would overlap.
     let successor = site.origin.hold_request(&next, TestRequest::post("/pay/7")).await;
     let newer = successor.record.expect_token();
     assert_eq!(successor.finish().await.status, 200);
@@ -97,7 +97,7 @@ async fn late_write_is_refused_by_token() {
     );
 }
 
-/// The race without failpoints: the grant arrives while the process stands still, next to fresh requests.
+/// Without failpoints: a gateway is granted locks while it is stopped, and has new requests when it resumes.
 #[tokio::test]
 async fn paused_waiters_write_nothing_after_grant() {
     const KEYS: usize = 8;
@@ -118,7 +118,7 @@ async fn paused_waiters_write_nothing_after_grant() {
     for first in firsts {
         assert_eq!(first.finish().await.status, 200);
     }
-    // The victim reads these requests only when it wakes.
+    // The victim reads these requests only after it is resumed.
     asked.extend(paths.iter().map(|path| victim.begin(TestRequest::post(path))));
     let mut successors = Vec::new();
     for path in &paths {
@@ -150,7 +150,7 @@ async fn run_stops_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     for _ in 0..2 {
         site.origin.wait_more("victim", 30).await;
         victim.signal(Signal::STOP);
-        // Until the session is over, every key whose lock the victim holds is blocked.
+        // Every key whose lock the victim holds is blocked until its session has expired.
         tokio::time::sleep(SESSION_TIMEOUT).await;
         site.origin.wait_more("next", 60).await;
         victim.signal(Signal::CONT);
@@ -171,7 +171,8 @@ async fn pauses_with_cached_grants_stay_safe() {
     run_stops_under_load(TestPolicy::with_cached_hold).await;
 }
 
-/// This log line tells a pause from a cut network.
+/// A gateway whose ZooKeeper is silent logs no `process.paused`, the line that distinguishes a pause from a network
+/// cut.
 #[tokio::test]
 async fn silent_zookeeper_logs_no_process_pause() {
     let site = TestSite::fresh().await;
@@ -184,14 +185,14 @@ async fn silent_zookeeper_logs_no_process_pause() {
     link.cut();
     link.mend();
     victim.wait_ready().await;
-    // A busy machine pauses everybody a little.
+    // Short pauses happen on a busy machine.
     let log = victim.log();
     let long = log.lines().find(|line| line.contains("process.paused") && !line.contains("ms\""));
     assert_eq!(long, None, "a second and longer");
 }
 
-/// A pause that costs the session is told like any other: in one line, however many sessions there are, and before the lines
-/// that tell that these have ended.
+/// A pause that costs the session is logged in one line, however many sessions there are, and before the lines about
+/// the ends of the sessions.
 #[tokio::test]
 async fn long_pause_is_told_once() {
     let site = TestSite::fresh().await;
@@ -202,7 +203,7 @@ async fn long_pause_is_told_once() {
     victim.signal(Signal::CONT);
     victim.wait_line("that a session has ended", |line| line.message() == "session.ended").await;
     victim.wait_ready().await;
-    // A busy machine pauses everybody a little.
+    // Short pauses happen on a busy machine.
     let told: Vec<_> = victim
         .log()
         .lines()

@@ -23,7 +23,7 @@ fn policy_with_peer(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with_cached_hold().with("/peer", peer)
 }
 
-/// The address at which other gateways reach this one.
+/// The address of the peer listener.
 async fn peer_address(gateway: &Gateway) -> SocketAddr {
     let line =
         gateway.wait_line("where gateways are listened to", |line| line.field("listener") == "peer").await;
@@ -112,7 +112,7 @@ async fn pass_changes_with_every_start() {
     assert_ne!(seen[0], seen[1]);
 }
 
-/// With `peer.tls` only a peer with a certificate of the configured authority comes in.
+/// With `peer.tls` only a peer with a certificate of the configured authority can connect.
 #[tokio::test]
 async fn peers_require_certificates_with_tls() {
     let site = TestSite::fresh().await;
@@ -139,7 +139,7 @@ async fn peers_require_certificates_with_tls() {
             Http1Client::on_stream(stream, door).await?.send(&TestRequest::post("/pay/7")).await
         };
         let answer = wait_until(who, asked, || gateway.log()).await;
-        // With a certificate that it accepts, the gateway asks for the pass.
+        // A peer with an accepted certificate is answered 403, because it still needs the pass.
         assert_eq!(answer.as_ref().is_ok_and(is_forbidden), comes_in, "{who}: {answer:?}");
     }
     let mut plain = RawClient::connect(door).await.expect("listens");

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 const PERMITS: usize = 3;
 
-/// A storm short enough for this suite. The full ten thousand requests are among the faults.
+/// A load that is short enough for this suite. The fault tests send ten thousand requests.
 fn storm() -> RestartLoad {
     RestartLoad { accounts: 3, clients: 18, rounds: effort(2, 3), requests: effort(250, 400) }
 }
@@ -30,7 +30,7 @@ fn with_permits(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/permits", PERMITS).with("/routes/0/fence/queue", 200)
 }
 
-/// As many requests work at once as there are permits, each under a key of its own; the next one waits.
+/// As many requests run at once as there are permits, each under a key of its own; the next one waits.
 #[tokio::test]
 async fn permits_limit_concurrent_requests() {
     let site = TestSite::fresh().await;
@@ -48,7 +48,7 @@ async fn permits_limit_concurrent_requests() {
     assert_eq!((refused.status, refused.outcome()), (423, Some(FencingOutcome::NotDispatched)));
     let next = two.begin(TestRequest::post("/pay/7"));
     let tree = site.tree().await;
-    // Four requests are in the queue, and three of them hold a permit.
+    // Four requests are in the queue. Three of them also have the node of a permit.
     tree.wait_locks("four in line", |locks| locks.len() == PERMITS * 2 + 1).await;
     let shown: Value =
         serde_json::from_slice(&one.admin("/api/v1/locks/account%2F7").await.body).expect("JSON");

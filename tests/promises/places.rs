@@ -44,7 +44,7 @@ async fn idle_connections_yield_to_other_clients() {
     let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
     let slow = tokio::spawn(async move { busy.send(&TestRequest::get("/slow")).await });
     site.origin.wait_for_request("/slow", 1).await;
-    // One client takes all places, and asks nothing more.
+    // One client takes all connections, and leaves them idle.
     for address in ["127.0.0.1", "127.0.0.3", "127.0.0.4"] {
         let mut other = connect(address, &gateway).await.expect("listens");
         assert_eq!(send_get(&mut other).await, Ok(200), "{address}");
@@ -57,7 +57,7 @@ async fn idle_connections_yield_to_other_clients() {
     assert_eq!(slow.status, 200);
 }
 
-/// A trusted proxy has no share of connections and waits for a place.
+/// A trusted proxy has no share of connections, and its further connections wait for a free one.
 ///
 /// The connections of a trusted proxy belong to other clients.
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn trusted_proxy_has_no_connection_share() {
         told.push(tokio::spawn(async move { client.send(&TestRequest::get(path)).await }));
         site.origin.wait_for_request(path, 1).await;
     }
-    // Every place is at work. The client behind the proxy cannot know that, and may have sent a POST.
+    // Every connection has a request. The client behind the proxy may have sent a POST, so it must not be refused.
     let mut fifth = connect("127.0.0.2", &gateway).await.expect("listens");
     let waits = tokio::spawn(async move { send_get(&mut fifth).await });
     tokio::time::sleep(QUIET).await;
@@ -91,7 +91,7 @@ async fn trusted_proxy_has_no_connection_share() {
     for answer in told.into_iter().chain([slow]) {
         assert_eq!(answer.await.expect("no panic").expect("answered").status, 200);
     }
-    // Other clients have places of their own.
+    // Other clients may still open connections.
     let mut first = connect("127.0.0.3", &gateway).await.expect("a place");
     assert_eq!(send_get(&mut first).await, Ok(200));
     let mut second = connect("127.0.0.3", &gateway).await.expect("listens");

@@ -14,7 +14,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// Routes that are refused because of other gateways.
+/// The gauge of routes that are refused because of other gateways.
 const REFUSED: &str = "fencegate_config_refused_routes";
 
 fn conflicting_policy(site: &TestSite, name: &str) -> TestPolicy {
@@ -64,7 +64,7 @@ async fn older_template_wins_over_younger() {
     wait_serving_again(&second).await;
 }
 
-/// A route that both have.
+/// A route that is the same in both policies.
 fn common_route() -> Value {
     json!({
         "name": "book", "upstream": "ledger", "fence": {"key": "book/{path.id}"},
@@ -101,13 +101,13 @@ async fn allow_mixed_serves_with_warning() {
     let second = Gateway::start(&conflicting_policy(&site, "gw-2").with("/allow_mixed", true)).await;
     second.wait_line("that it is let be", |line| line.field("code") == "FG0254").await;
     assert_eq!((send_payment(&first).await.status, send_payment(&second).await.status), (200, 200));
-    // The consent is taken back, and the refusal counts at once.
+    // Without `allow_mixed` the gateway refuses the route at once.
     second.rewrite(&conflicting_policy(&site, "gw-2"));
     assert_eq!(second.reload(&[]).await.0, Some(0));
     assert_plan_refused(&second).await;
 }
 
-/// Of two incompatible gateways that start at once never both serve a resource.
+/// Two incompatible gateways that start at the same time never both serve a resource.
 ///
 /// Each gateway makes its own node before it looks at the others. So at least one of two gateways sees the other.
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn fleet_dry_run_names_incompatible_gateways() {
 
 /// A gateway that reloads other templates gives way until all gateways have them.
 ///
-/// A gateway that changes its templates is the younger one from then on, and first ends its earlier requests.
+/// A gateway that changes its templates counts as the younger one, and first finishes its earlier requests.
 #[tokio::test]
 async fn reloaded_template_waits_for_agreement() {
     let site = TestSite::fresh().await;
@@ -167,7 +167,7 @@ async fn reloaded_template_waits_for_agreement() {
     let begun = site.origin.hold_request(&first, TestRequest::post("/pay/9")).await;
     first.rewrite(&conflicting_policy(&site, "gw-1"));
     assert_eq!(first.reload(&[]).await.0, Some(0));
-    // The requests that began under the old template go on, and no gateway is told of the new one yet.
+    // A request under the old template continues, and until it ends no other gateway learns of the new template.
     assert_eq!(second.metrics().await.sum(REFUSED, &[]), 0.0);
     assert_eq!(begun.finish().await.status, 200);
     assert_plan_refused(&first).await;
@@ -181,9 +181,10 @@ async fn reloaded_template_waits_for_agreement() {
     assert_eq!(keys, ["account/7", "konto/7", "konto/7"]);
 }
 
-/// A gateway with other templates waits until the session of the killed one in whose place it starts is over.
+/// A gateway with other templates that starts in place of a killed one waits until the session of the killed one is
+/// over.
 ///
-/// Requests of the dead process may still run. Its node says so until its session is over.
+/// Requests of the dead process may still run, and its member node shows its templates until the session is over.
 #[tokio::test]
 async fn successor_waits_for_dead_session() {
     let site = TestSite::fresh().await;
@@ -200,7 +201,7 @@ async fn successor_waits_for_dead_session() {
     wait_serving_again(&next).await;
 }
 
-/// An earlier build looks at no other plans. So a gateway that does look gives way, however old it is.
+/// A gateway yields to an earlier version, however old it is itself, because earlier versions do not read other plans.
 #[tokio::test]
 async fn earlier_build_takes_precedence() {
     let site = TestSite::fresh().await;
@@ -214,7 +215,7 @@ async fn earlier_build_takes_precedence() {
     gateway.wait_gauge(REFUSED, 0.0).await;
     assert_eq!(send_payment(&gateway).await.status, 200);
     tree.set(node, member("00000000000000ff").as_bytes()).await;
-    // Each session looks for itself.
+    // Each session checks the other gateways by itself.
     let given_way = async { while send_payment(&gateway).await.status == 200 {} };
     wait_until("it to give way", given_way, || gateway.log()).await;
     assert_plan_refused(&gateway).await;
@@ -222,18 +223,18 @@ async fn earlier_build_takes_precedence() {
     wait_serving_again(&gateway).await;
 }
 
-/// After a reconnect a session makes a node beside its member node, to see whether the connection is still its own. A
-/// session that is cut off then leaves it until its end.
+/// A node that a session leaves beside its member node does not count as a gateway. A session makes one after a
+/// reconnect, to see whether the connection is still its own, and a session that is cut off leaves it until it ends.
 #[tokio::test]
 async fn reconnect_probe_node_is_no_gateway() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     tree.create("/members/gw-2-0000000000000001-probe", b"").await;
-    // Seen when the next look is over, which a real member of an earlier build shows.
+    // The check has seen the node above when it has seen this real member of an earlier version.
     let node = "/members/old-0000000000000002";
     tree.create(node, br#"{"format":2,"version":"0.0.9","plan":"00000000000000ff"}"#).await;
-    // Each session looks for itself.
+    // Each session checks the other gateways by itself.
     let given_way = async { while send_payment(&gateway).await.status == 200 {} };
     wait_until("it to give way", given_way, || gateway.log()).await;
     assert_plan_refused(&gateway).await;
@@ -241,9 +242,9 @@ async fn reconnect_probe_node_is_no_gateway() {
     wait_serving_again(&gateway).await;
 }
 
-/// A published plan is named by each session, and its nodes go with the session.
+/// Each session names the published plan of its gateway, and the plan is removed when no session names it any more.
 ///
-/// The nodes of a session go with the session, and a plan that a gateway names exists.
+/// A session ends with its member nodes, and a plan that a gateway names always exists.
 #[tokio::test]
 async fn published_plan_ends_with_session() {
     let site = TestSite::fresh().await;
@@ -260,6 +261,6 @@ async fn published_plan_ends_with_session() {
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     wait_serving_again(&gateway).await;
     gateway.stop().await;
-    // The server removes a plan that nobody names any more, some time later.
+    // The server may remove a plan some time later, but no member names it any more.
     assert_eq!(named().await.1, 0);
 }

@@ -73,7 +73,7 @@ const MISTAKES: &[PolicyMistake] = &[
     },
 ];
 
-/// Exit code and standard error of both commands that read a policy.
+/// The exit code and stderr of `check` and of `run` with a bad policy.
 async fn run_on_bad_policy(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
     let home = scratch::temp_dir();
     let file = home.path().join("policy.yaml");
@@ -101,7 +101,7 @@ store: {redb: /nowhere/guard.redb}
 tickets: {secret_file: /nowhere/secret}
 "#;
 
-/// A guard's file is checked as one and never run as a policy.
+/// A guard's file is checked as a guard's file, and never run as a policy.
 #[tokio::test]
 async fn guard_file_is_no_policy() {
     let file = PolicyFile::new(GUARD);

@@ -38,7 +38,7 @@ async fn every_starter_file_is_valid() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-/// A policy that is made out of an OpenAPI description passes `check`, and the command tells what it could not decide.
+/// A policy that is made from an OpenAPI description passes `check`, and the command reports what it could not decide.
 #[tokio::test]
 async fn imported_policy_is_valid() {
     for (document, told) in [
@@ -58,8 +58,8 @@ async fn imported_policy_is_valid() {
     }
 }
 
-/// A file that is no OpenAPI description is refused with a code, a place and a remedy, and nothing is printed that could be
-/// taken for a policy.
+/// A file that is no OpenAPI description is refused with a code, a place and a remedy, and nothing is printed that
+/// could be mistaken for a policy.
 #[tokio::test]
 async fn other_file_is_not_imported() {
     let other = PolicyFile::new("info: {}\nswagger: '2.0'\n");
@@ -102,7 +102,7 @@ async fn manual_page_lists_every_verb() {
     }
 }
 
-/// The help of `deploy/quickstart` is printed where there is neither cargo nor a package manager: nothing is installed or
+/// The help of `deploy/quickstart` is printed without cargo and without a package manager: nothing is installed or
 /// built for it.
 #[tokio::test]
 async fn quickstart_help_builds_nothing() {
@@ -135,13 +135,13 @@ async fn printed_schemas_match_committed_files() {
     }
 }
 
-/// The commands that a document tells its reader to type: lines of its code blocks, and what stands in backticks.
+/// The commands in a document: lines of its code blocks, and texts in backticks.
 pub(super) fn documented_commands(name: &str) -> Vec<String> {
     let path = deploy().join("..").join(name);
     commands_in(&std::fs::read_to_string(&path).expect("shipped"))
 }
 
-/// What strangers read and type from.
+/// The documents whose commands and files are checked.
 const DOCUMENTS: [&str; 22] = [
     "README.md",
     "policies/README.md",
@@ -161,7 +161,7 @@ const DOCUMENTS: [&str; 22] = [
     "deploy/docs/PROMISES.md",
     "deploy/docs/PROXY.md",
     "deploy/docs/SERVICES.md",
-    // What `fencegate explain` prints.
+    // `fencegate explain` prints this file.
     "policies/src/diagnostics/stories.md",
     "deploy/docs/VERSIONS.md",
     "deploy/package/README.md",
@@ -181,8 +181,8 @@ async fn documented_commands_exist() {
             let [program, rest @ ..] = words.as_slice() else { continue };
             count += 1;
             match program.as_str() {
-                // With `--help` behind it a command is parsed and not run. Unknown verbs and options are refused all
-                // the same. The commands of the runbook are run elsewhere.
+                // With `--help` appended a command is parsed and not run, and unknown verbs and options are still
+                // refused. Another test runs the commands of the runbook.
                 "fencegate" => {
                     // The words behind `--` belong to another program.
                     let ours = rest.iter().map(String::as_str).take_while(|word| *word != "--");
@@ -218,8 +218,8 @@ async fn documented_commands_exist() {
     assert!(count > 60, "not all were found: {count}");
 }
 
-/// The README of each middleware has a line of `fencegate verify` for its sample, which says in which form the sample takes
-/// keys: without that every request is refused.
+/// The README of each middleware has a `fencegate verify` line for its sample. The line says in which form the sample
+/// expects keys, because every request would be refused without that.
 #[tokio::test]
 async fn middleware_readmes_have_line_of_verify() {
     for language in ["python", "go", "java", "node", "rust"] {
@@ -235,7 +235,7 @@ async fn middleware_readmes_have_line_of_verify() {
     }
 }
 
-/// Files that are printed in a document are whole files, and good.
+/// Files that are printed in a document are complete and valid.
 #[tokio::test]
 async fn documented_yaml_blocks_are_valid() {
     let mut count = 0;

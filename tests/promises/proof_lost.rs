@@ -12,7 +12,7 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-/// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.
+/// Starts a gateway whose request the origin is executing, and cuts the gateway off from ZooKeeper.
 async fn start_and_cut_off(
     site: &TestSite,
     level: &str,
@@ -112,7 +112,7 @@ async fn level_none_abandons_unread_response() {
     reader.read_body(&mut answer).await.expect_err("cut off, not completed");
 }
 
-/// The body is larger than the kernel buffers, so the gateway still writes when the proof ends.
+/// A request that is half written when the proof ends is never completed: its body is larger than the kernel buffers.
 #[tokio::test]
 async fn half_written_request_is_never_completed() {
     let site = TestSite::fresh().await;
@@ -124,7 +124,7 @@ async fn half_written_request_is_never_completed() {
     let latch = Latch::default();
     site.origin.script("/pay/7", [OriginAction::ReadLater(latch.clone())]);
 
-    // One of no type would be read as a form first.
+    // A body without a content type would be read as a form first.
     let large =
         TestRequest::post("/pay/7").field("content-type", "application/octet-stream").body(vec![7; 48 << 20]);
     let asked = gateway.begin(large);

@@ -50,8 +50,8 @@ fn body_member_matches_service_readings() {
     compare_readings(RequestPart::Body, ReadingCounts { same: 60, absent: 20, refused: 60 });
 }
 
-/// With exact numbers an integer has the value that readers with integers of 64 bits take for it, and a reader with doubles takes
-/// another one for some.
+/// With exact numbers the value of an integer is the one that readers with 64-bit integers find. A reader with doubles
+/// finds another value for some integers.
 #[test]
 fn exact_integer_matches_exact_readings() {
     let reader = KeyReader::default();
@@ -71,8 +71,8 @@ fn exact_integer_matches_exact_readings() {
     assert!(beyond_doubles >= 3, "{beyond_doubles}: the texts prove little");
 }
 
-/// A document passes as a query only if every parser finds queries alone in it, or refuses it. Two releases of graphql-js disagree about
-/// some documents.
+/// A document passes as a query only if every parser finds nothing but queries in it, or refuses it. Two releases of
+/// graphql-js read some documents differently.
 #[tokio::test]
 async fn passing_document_is_query_to_every_parser() {
     let mut rows = RequestPart::Graphql.load();

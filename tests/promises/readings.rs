@@ -33,7 +33,7 @@ async fn gateway(site: &TestSite) -> Gateway {
     Gateway::start(&policy).await
 }
 
-/// Sends each request, asserts this refusal, and asserts that nothing arrives.
+/// Sends each request, and asserts that it is refused with this reason and does not reach the service.
 async fn assert_all_refused(
     site: &TestSite,
     gateway: &Gateway,
@@ -51,7 +51,7 @@ async fn assert_all_refused(
     assert_eq!(site.origin.log().records.len(), before, "{path}");
 }
 
-/// A query parameter that some server sees twice names no key.
+/// A query parameter that some server reads a second time under another spelling gives no key.
 #[tokio::test]
 async fn ambiguous_parameter_is_refused() {
     let site = TestSite::fresh().await;
@@ -81,7 +81,7 @@ async fn ambiguous_parameter_is_refused() {
     assert_eq!(site.origin.wait_for_request(found, 1).await.key(), Some("q/1"));
 }
 
-/// A condition on a parameter that some server sees twice decides nothing: the request is refused.
+/// A condition on a parameter that some server reads a second time decides nothing: the request is refused.
 #[tokio::test]
 async fn ambiguous_condition_is_refused() {
     let site = TestSite::fresh().await;
@@ -94,7 +94,7 @@ async fn ambiguous_condition_is_refused() {
     assert_eq!(site.origin.wait_for_request("/dry?dry_run=yes&run=no", 1).await.key(), None);
 }
 
-/// A header field that some server sees twice names no key.
+/// A header field that some server reads a second time under another spelling gives no key.
 #[tokio::test]
 async fn ambiguous_field_is_refused() {
     let site = TestSite::fresh().await;
@@ -106,7 +106,7 @@ async fn ambiguous_field_is_refused() {
     assert_eq!(site.origin.wait_for_request("/field", 1).await.key(), Some("f/1"));
 }
 
-/// A header field that some servers do not see is not taken for the configured one.
+/// A look-alike of a configured header field does not count as that field, because some servers ignore it.
 #[tokio::test]
 async fn look_alike_field_is_refused() {
     let site = TestSite::fresh().await;
@@ -114,8 +114,7 @@ async fn look_alike_field_is_refused() {
     let alone = |name: &str| TestRequest::post("/field").field(name, "2");
     let names = ["X_Account", "X.Account", "x~account"];
     assert_all_refused(&site, &gateway, "/field", "key-invalid", names.map(alone).into()).await;
-    // If the gateway took the field for the condition, the request would pass without a lock and the service would
-    // execute it.
+    // If the gateway took the look-alike for the field of the condition, the request would pass without a lock.
     let put = |name: &str| TestRequest::with_method("PUT", "/dry-field").field(name, "yes");
     let names = ["X_Dry_Run", "X.Dry.Run", "x-dry_run"];
     assert_all_refused(&site, &gateway, "/dry-field", "malformed", names.map(put).into()).await;
@@ -125,7 +124,7 @@ async fn look_alike_field_is_refused() {
     assert_eq!(site.origin.wait_for_request("/dry-field", 2).await.key(), Some("wet"));
 }
 
-/// A body names a key only where its content type says that it is what it is read as.
+/// A body gives a key only if its content type is the format as which the gateway reads it.
 #[tokio::test]
 async fn mislabelled_body_names_no_key() {
     const BODY: &str = r#"{"from":"+ADE-","x":"&from=B&"}"#;

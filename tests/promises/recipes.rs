@@ -18,18 +18,18 @@ use fencegate_tests::prometheus::deploy;
 
 use self::story::{AccessMode, CompareForm, RecipeStory, StoryStep, TransactionEnd};
 
-/// A file of statements: its sections, by the word after `-- `.
+/// A file of statements, split into sections by the word after `-- `.
 struct SqlRecipe {
     form: CompareForm,
     sections: BTreeMap<String, String>,
 }
 
-/// A connection that statements are told one after the other.
+/// A connection to a database that runs one statement after the other.
 pub(crate) trait SqlSession {
     /// The number of changed rows, or the database's error code.
     fn execute_sql(&mut self, statement: &str) -> Result<u64, String>;
 
-    /// The rows that it answers.
+    /// The rows that the database returns for a query.
     fn query_sql(&mut self, question: &str) -> Vec<String>;
 }
 
@@ -48,10 +48,10 @@ impl SqlRecipe {
         self.sections.get(name).unwrap_or_else(|| panic!("no section {name}"))
     }
 
-    /// Statements that claim one key, with the values in their places as a driver puts them there.
+    /// The statements that claim one key, with values in place of their variables, as a driver fills them in.
     fn claim_statements(&self, mode: AccessMode, key: &str, mark: &str) -> (Option<String>, String) {
         let filled = |statement: &str| {
-            // None of them has a quote in it: that is their grammar.
+            // No token, number or key contains a quote, so they need no escaping.
             let mark = if self.form == CompareForm::Token { format!("'{mark}'") } else { mark.to_owned() };
             let statement = statement.replace(":token", &mark).replace(":number", &mark);
             statement.replace(":key", &format!("'{key}'"))
@@ -84,7 +84,7 @@ impl SqlRecipe {
         run_statements(session, "DROP TABLE fence; DROP TABLE fence_floor;");
     }
 
-    /// Runs the statements that have to be run again and again, once.
+    /// Runs once the cleanup statements of the recipe, which a service runs again and again.
     fn run_cleanup(&self, session: &mut dyn SqlSession, seconds: u32) {
         run_statements(session, &self.section("forget").replace(":seconds", &seconds.to_string()));
     }
@@ -96,7 +96,7 @@ pub(crate) fn run_statements(session: &mut dyn SqlSession, statements: &str) {
     }
 }
 
-/// Every story of the vectors, each in an empty database.
+/// Asserts that every story of the vectors passes, each in an empty database.
 fn assert_all_stories(database: &str, session: &mut dyn SqlSession) {
     for form in [CompareForm::Token, CompareForm::Number] {
         assert_eq!(SqlRecipe::read(database, form).first_wrong_step(session), None, "{form:?}");
@@ -104,7 +104,7 @@ fn assert_all_stories(database: &str, session: &mut dyn SqlSession) {
 }
 
 impl SqlRecipe {
-    /// The first step of a story whose claim passes but should not, or the reverse.
+    /// The first step of a story whose claim passes although it should not, or does not pass although it should.
     fn first_wrong_step(&self, session: &mut dyn SqlSession) -> Option<String> {
         RecipeStory::all(self.form).into_iter().find_map(|story| {
             self.create_tables(session);
@@ -114,7 +114,7 @@ impl SqlRecipe {
         })
     }
 
-    /// True if the step passes, in a transaction of its own.
+    /// Plays a step in a transaction of its own. True if its claims pass.
     fn play_step(&self, step: &StoryStep, session: &mut dyn SqlSession) -> bool {
         let mark = step.mark(self.form);
         run_statements(session, "BEGIN;");
@@ -140,7 +140,7 @@ fn pages_show_executed_statements() {
     }
 }
 
-/// A deleted row is refused by the floor. Nothing is deleted or refused before its time.
+/// Asserts that the floor refuses tokens of deleted rows, and that nothing is deleted or refused before its time.
 fn assert_floor_protects(database: &str, session: &mut dyn SqlSession) {
     for (form, [first, second, third, fourth]) in [
         (CompareForm::Token, ["05", "09", "0a", "0b"].map(token)),
@@ -158,7 +158,7 @@ fn assert_floor_protects(database: &str, session: &mut dyn SqlSession) {
         assert!(passes(session, AccessMode::Shared, "read", &second));
         recipe.run_cleanup(session, 3600);
         assert!(passes(session, AccessMode::Exclusive, "late", &first), "no floor before its time");
-        // The first call only records how far all marks are. The second call raises the floor to that.
+        // The first call only records the highest watermark. The second call raises the floor to it.
         recipe.run_cleanup(session, 0);
         assert!(passes(session, AccessMode::Exclusive, "new", &fourth));
         recipe.run_cleanup(session, 0);
@@ -188,7 +188,7 @@ fn resources(session: &mut dyn SqlSession) -> Vec<String> {
     session.query_sql("SELECT resource FROM fence ORDER BY resource;")
 }
 
-/// Of the epoch with these last two digits.
+/// The token of an epoch with these last two digits.
 fn token(epoch: &str) -> String {
     format!("v1-00000000000000{epoch}-00000000-00000001")
 }

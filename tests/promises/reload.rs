@@ -52,9 +52,9 @@ async fn bad_file_changes_nothing() {
     assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 1.0);
 }
 
-/// A file that is refused at the last step does not let the log contain keys.
+/// A reload that is refused at its last step does not change `log.keys`, so the log still contains no key.
 ///
-/// The plan was in order except for the last file, which is only read when connections are prepared.
+/// The new plan is valid except for the last file, which is only read when connections are prepared.
 #[tokio::test]
 async fn refused_reload_keeps_log_redaction() {
     const CANARY: &str = "canary-5c1e";
@@ -160,7 +160,8 @@ async fn running_requests_keep_their_plan() {
     assert_eq!((elsewhere.count("/pay/7"), site.origin.count("/pay/7")), (1, 1));
 }
 
-/// A file in which anything differs that needs a restart changes nothing, however it is asked for, until it takes that back.
+/// A file that would change a setting which needs a restart is refused as a whole, however the reload is requested,
+/// until the file has the earlier setting again.
 #[tokio::test]
 async fn plan_that_needs_restart_changes_nothing() {
     let site = TestSite::fresh().await;

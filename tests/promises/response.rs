@@ -16,7 +16,7 @@ use serde_json::json;
 
 const MIB: usize = 1 << 20;
 
-/// Every position differs from its neighbours, so that a lost or doubled piece shows.
+/// A body in which neighbouring bytes differ, so that a lost or doubled piece is noticed.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
@@ -143,7 +143,7 @@ async fn stalled_reader_frees_key_after_idle() {
 
 /// A reader that drips holds its resource for `response_body_total` at most, and makes no outcome unknown.
 ///
-/// Earlier, a reader that took a piece now and then could hold the key for hours. Its slowness also made the outcome
+/// Such a reader takes a small piece from time to time, which must neither hold the key for hours nor make the outcome
 /// of a finished request unknown.
 #[tokio::test]
 async fn dripping_reader_frees_key_after_total() {

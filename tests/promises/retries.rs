@@ -35,7 +35,7 @@ fn documented_block(heading: &str) -> String {
     code.split("```").next().expect("a block that ends").to_owned()
 }
 
-/// A client as its users have it: a command that asks the URL behind it, once by its own account.
+/// A client as its users call it: a command to which the URL is appended, and which sends one request of its own.
 struct RetryingClient(Vec<String>);
 
 impl RetryingClient {
@@ -50,7 +50,8 @@ impl RetryingClient {
     }
 }
 
-/// Reads each request, and closes the connection without an answer. The outcome of such a request is unknown.
+/// Starts a service that reads each request and closes the connection without an answer, so that the outcome is
+/// unknown.
 fn start_breaking_service() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/pay/9", listener.local_addr().expect("bound"));
@@ -67,8 +68,8 @@ fn start_breaking_service() -> (String, Arc<AtomicUsize>) {
     (url, seen)
 }
 
-/// Sends a request for a key that is held, a request with an unknown outcome, and a request over a connection that
-/// breaks.
+/// Asserts which requests a client repeats: one for a held key, but none with an unknown outcome or a broken
+/// connection.
 async fn assert_repeats_only_undispatched(client: &RetryingClient) {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "100ms")).await;
@@ -127,7 +128,7 @@ async fn java_client_repeats_only_undispatched() {
         &(imports.to_owned() + &documented_block("Java HttpClient") + JAVA),
     );
     let classes = home.path().display().to_string();
-    // `java Ask.java` compiles the file in each call.
+    // `java Ask.java` would compile the file in each call.
     run("javac", &["-d", &classes, &file]).await;
     let quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
     let words = [&["java"][..], &quick, &["-cp", &classes, "Ask"]].concat();
@@ -152,7 +153,7 @@ async fn go_retryablehttp_repeats_only_undispatched() {
     let file = write_executable(home.path(), "main.go", &text);
     let cache = format!("GOCACHE={}", persistent_folder("retries-go").display());
     let program = home.path().join("ask").display().to_string();
-    // Debian's sources, and nothing from the network.
+    // Go builds from Debian's sources, without the network.
     let words = ["GO111MODULE=off", "GOPATH=/usr/share/gocode", &cache, "go", "build", "-o", &program, &file];
     run("env", &words).await;
     assert_repeats_only_undispatched(&RetryingClient::new(&[&program])).await;

@@ -20,12 +20,12 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// Pays until the tokens are far above the transactions of a session and its heartbeats. Returns the last token.
+/// Pays until the tokens are far above the transactions that a session and its heartbeats make. Returns the last token.
 async fn pay_repeatedly(gateway: &Gateway) -> FencingToken {
     let mut paid = Vec::new();
     while paid.len() < 60 {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
-        // Shortly after a server has stopped and come back, a session may have to be proven anew.
+        // Shortly after a server was stopped and started again, a session may have no valid proof yet.
         if answer.outcome() == Some(FencingOutcome::NotDispatched) {
             gateway.wait_ready().await;
             continue;
@@ -70,7 +70,7 @@ async fn init(policy: &TestPolicy) {
 
 /// A running gateway detects a restored ZooKeeper and marks it for all others.
 ///
-/// Only the memory of the process knows the tokens that ZooKeeper has forgotten.
+/// Only the running process remembers tokens that the restored ZooKeeper does not have.
 #[tokio::test]
 async fn running_gateway_marks_restored_zookeeper() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
@@ -82,7 +82,7 @@ async fn running_gateway_marks_restored_zookeeper() {
 
     let _zookeeper = zookeeper.restore(&backup).await;
     assert_rollback_refused(&site, &gateway).await;
-    // This gateway has seen no tokens itself.
+    // This gateway has seen no tokens itself, and reads the mark.
     let other = GatewayLaunch::new(&site.policy("gw-2")).start().await;
     assert_rollback_refused(&site, &other).await;
     let meta: Value = serde_json::from_slice(&site.tree().await.data("/meta").await).expect("JSON");
@@ -101,7 +101,7 @@ async fn running_gateway_marks_restored_zookeeper() {
     };
     wait_until("the sessions of before to end", ended, || gateway.log()).await;
 
-    // The mark in `meta` says how far tokens had come, so nobody has to remember that.
+    // The mark in `meta` contains the largest token, so the command needs no argument.
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump"]).await;
     assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
     assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
@@ -132,7 +132,7 @@ async fn state_dir_reveals_wiped_zookeeper() {
     gateway.stop().await;
 
     let _zookeeper = zookeeper.wipe().await;
-    // `--init` makes no new installation in the place of a wiped one.
+    // With `--init` the gateway still makes no new installation in place of the wiped one.
     let gateway = GatewayLaunch::new(&policy).start().await;
     assert_rollback_refused(&site, &gateway).await;
     assert_eq!(site.tree().await.paths().await, [""; 0]);
@@ -143,7 +143,7 @@ async fn state_dir_reveals_wiped_zookeeper() {
     let gateway = GatewayLaunch::new(&policy).start().await;
     assert_rollback_refused(&site, &gateway).await;
 
-    // The command runs as on another machine, without a `state_dir`.
+    // This command has no `state_dir`, as on another machine.
     let number = last.number().to_string();
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump", "--at-least", &number]).await;
     assert_eq!(code, Some(0), "{log}");
@@ -152,7 +152,7 @@ async fn state_dir_reveals_wiped_zookeeper() {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(answer.token().map(FencingToken::number) > bumped["base"].as_u64(), "{answer:?}");
     History::from_log(&site.origin.log()).assert_holds();
-    // The tokens that the gateway has seen since are written down as well.
+    // The gateway has also written the tokens of the new era into its record.
     gateway.stop().await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     assert_eq!(shown["state"]["installation"], shown["ensemble"], "{shown}");
@@ -191,9 +191,9 @@ async fn restored_older_era_is_marked() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// A wiped installation is made again with larger tokens from the first moment.
+/// A wiped installation is made again, and tokens are larger from the first grant on.
 ///
-/// A gateway without memory waits for `meta`, and takes it as soon as it is there.
+/// A gateway without a record waits for `meta`, and uses it as soon as it exists.
 #[tokio::test]
 async fn wiped_installation_restarts_with_larger_tokens() {
     let zookeeper = OwnZooKeeper::start();
@@ -245,7 +245,7 @@ async fn era_begins_without_usable_state_dir() {
     assert_eq!((code, &bumped["era"]), (Some(0), &json!(2)), "{log}");
 }
 
-/// The tokens that this machine has seen count without being named, and an installation can keep its name.
+/// The tokens in the `state_dir` of this machine count without an argument, and an installation can keep its name.
 #[tokio::test]
 async fn local_state_counts_for_new_era() {
     let zookeeper = OwnZooKeeper::start();
@@ -292,7 +292,7 @@ async fn registered_gateway_blocks_new_era() {
     tree.restrict("/members").await;
     let (code, bumped, log) = era(&policy, &["bump"]).await;
     assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
-    // The server removes parents that have become empty.
+    // Parents that have become empty may already be gone, so only new nodes are looked for.
     let mut left = tree.paths().await;
     left.retain(|path| !paths.contains(path));
     assert_eq!(left, [""; 0], "it left something behind");

@@ -34,7 +34,7 @@ fn plan(site: &TestSite) -> GatewayPlan {
     loaded.plan.expect("the policy of the tests is good")
 }
 
-/// A keeper whose queues are full after [`LIMIT`] nodes, and what ends it.
+/// A lock manager whose queues are full after [`LIMIT`] nodes, and the token that stops it.
 fn start_limited_manager(site: &TestSite) -> (LockManager, CancellationToken) {
     let plan = plan(site);
     let clock: SharedClock = Arc::new(MachineClock);
@@ -102,7 +102,8 @@ async fn full_queue_rotates_and_tokens_grow() {
             let mut last = None;
             let mut full = 0;
             for wave in 0..6 {
-                // Twice as many at once as there are numbers: under one parent, because none of them leaves it empty.
+                // More requests wait at once than there are numbers, and all under one parent, because none of them
+                // leaves it empty.
                 let waiting =
                     (0..2 * LIMIT).map(|n| acquire_token(if n % 2 == 0 { &one } else { &two }, &key));
                 let mut tokens = futures_util::future::join_all(waiting).await;

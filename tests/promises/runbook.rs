@@ -28,26 +28,26 @@ use super::printed::documented_commands;
 /// The moment when a command can be run. Some commands end the process that others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RunbookStage {
-    /// The gateway holds a key, and does not know what came of some operations.
+    /// The gateway holds a key, and some operations have an unknown outcome.
     AtWork,
-    /// It ends the gateway.
+    /// The command ends the gateway.
     Ends,
     /// No gateway is left.
     Afterwards,
     /// The installation was wiped.
     Wiped,
-    /// It runs until it is stopped, or needs a database.
+    /// The command runs until it is stopped, or needs a database.
     Starts,
 }
 
-/// A command as it stands in the runbook, and its words behind `fencegate`.
+/// A command as the runbook shows it, and its words after `fencegate`.
 struct RunbookCommand {
     text: String,
     words: Vec<String>,
 }
 
 impl RunbookCommand {
-    /// Words in running text, such as `fencegate check`, have no option and are no whole command.
+    /// Parses a command. Text without an option, such as `fencegate check` within a sentence, is no complete command.
     fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("fencegate ")?;
         rest.contains(" -").then(|| Self { text: text.to_owned(), words: split_words(rest) })
@@ -68,18 +68,18 @@ impl RunbookCommand {
     }
 }
 
-/// An installation on a bad night.
+/// An installation in which several things have gone wrong, as the runbook expects.
 struct RunbookFixture {
     guarded: GuardedSite,
     _guard: Guard,
     gateway: Gateway,
-    /// Of another installation; remembers operations in ZooKeeper.
+    /// A gateway of another installation, which records operations in ZooKeeper.
     _other: Gateway,
     held: Option<(PendingRequest, Latch)>,
-    /// A lease that nobody gives back.
+    /// A lease that its client does not release.
     lease: ClientLease,
     _tokens: LeaseTokens,
-    /// Files as a machine would have them, with the addresses that the processes got.
+    /// Files as an operator would have them, with the addresses of the processes.
     policy: String,
     guard_file: String,
     other_policy: String,
@@ -101,7 +101,7 @@ impl RunbookFixture {
         let tokens = LeaseTokens::default();
         let guard = guarded.launch().await.with_admin_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
-        // One route remembers its operations. A request that is held belongs to an operation of its own.
+        // One route records its operations, so a held request is an operation, too.
         let policy = tokens.grant(guarded.policy("gw-1", &[guard.public])).with("/routes/0/fence/once", once);
         let gateway = Gateway::start(&policy).await;
         for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
@@ -136,7 +136,7 @@ impl RunbookFixture {
         }
     }
 
-    /// Sends a request that holds [`KEY`]. The one before it ends, or has been given up by the guard meanwhile.
+    /// Sends a request that holds [`KEY`]. The request before it ends, or the guard has given it up.
     async fn hold_key(&mut self, operation: usize) {
         self.release_key().await;
         let asked = TestRequest::post("/pay/held").field("idempotency-key", &format!("held-{operation}"));
@@ -152,7 +152,7 @@ impl RunbookFixture {
         }
     }
 
-    /// The command as somebody would type it this night.
+    /// The words of the command with the values of this installation in place of the examples.
     async fn filled_in_words(&self, told: &RunbookCommand) -> Vec<String> {
         let of_other = told.words[0] == "once";
         let policy = match told.stage() {
@@ -176,7 +176,7 @@ impl RunbookFixture {
                 _ => word.clone(),
             });
         }
-        // The command would run until it is stopped, or asks a database. It is parsed with `--help`, and not run.
+        // Such a command runs until it is stopped, or needs a database, so it is parsed with `--help` and not run.
         if told.stage() == RunbookStage::Starts {
             typed.push("--help".to_owned());
         }
@@ -256,7 +256,7 @@ async fn every_runbook_command_works() {
     assert!(night.gateway.exit().await.success(), "the runbook has told how to end it");
 }
 
-/// The section that a link leads to, by its anchor.
+/// The section with this anchor.
 fn section<'t>(runbook: &'t str, anchor: &str) -> Option<&'t str> {
     let sections = runbook.split("\n## ").flat_map(|section| section.split("\n### "));
     let is_meant = |section: &&str| {
@@ -272,7 +272,7 @@ fn section<'t>(runbook: &'t str, anchor: &str) -> Option<&'t str> {
 
 /// A reason is explained in the section that the runbook links for it.
 ///
-/// Whoever looks a refusal up finds it where they are sent to.
+/// An operator who follows the link for a refusal then finds the explanation there.
 #[test]
 fn reason_is_explained_where_runbook_links() {
     let path = fencegate_tests::prometheus::deploy().join("RUNBOOK.md");

@@ -17,7 +17,7 @@ use super::clients::python_with_package;
 
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies");
 
-/// The errors that a schema can see: those in the form of a file.
+/// The errors that a schema can express, because they concern the form of a file.
 const SEEN: [DiagnosticCode; 7] = [
     DiagnosticCode::UnknownField,
     DiagnosticCode::UnknownValue,
@@ -39,7 +39,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// True if all files fit, with the output of the validator.
+/// True if all files are valid, and the output of the validator.
 async fn validate_files(python: &str, schema: &str, files: &[PathBuf]) -> (bool, String) {
     let mut command = Command::new("timeout");
     let schema = format!("{POLICIES}/{schema}");
@@ -56,7 +56,7 @@ fn has_form_error(path: &Path, load: fn(&str) -> Vec<Diagnostic>) -> bool {
     load(&text).iter().any(|one| SEEN.contains(&one.code))
 }
 
-/// Another validator accepts the examples and refuses what is wrong in its form.
+/// Another validator accepts the examples, and refuses each file with a mistake that the schema can express.
 #[tokio::test]
 async fn external_validator_agrees_with_schemas() {
     let python = python_with_package("check-jsonschema", "check-jsonschema").await;
@@ -81,7 +81,7 @@ async fn external_validator_agrees_with_schemas() {
             let known = path.file_stem().is_some_and(|name| BEYOND.iter().any(|beyond| name == *beyond));
             !known && has_form_error(path, load)
         });
-        // One run for all of them, which names each file that does not fit.
+        // One run checks all of these files, and names each invalid one.
         let (fit, said) = validate_files(&python, schema, &bad).await;
         assert!(!fit, "{said}");
         for path in &bad {

@@ -39,7 +39,7 @@ impl PlantedSecrets {
         path
     }
 
-    /// A key as the command makes it; its private part must not be seen.
+    /// Makes a signing key by the command, and adds its private part to the words that must not be seen.
     async fn ticket_key(&mut self, name: &str) -> String {
         let path = self.path(name);
         run_operator(&["keys", "new", &path]).await;
@@ -48,7 +48,7 @@ impl PlantedSecrets {
         path
     }
 
-    /// Each line of a PEM file but the first and last.
+    /// Adds each line of a PEM file, except the first and the last, to the words that must not be seen.
     fn add_pem_lines(&mut self, pem: &Path) {
         let text = fs::read_to_string(pem).expect("made");
         let lines = text.lines().filter(|line| !line.starts_with("-----"));
@@ -65,7 +65,7 @@ impl PlantedSecrets {
     }
 }
 
-/// Looks at everything that a process shows of itself.
+/// Asserts that no page, metric or log of a process contains a secret.
 async fn assert_nothing_shown(process: &TestProcess, token: &str, pages: &[&str], secrets: &PlantedSecrets) {
     for page in pages {
         for ask in [
@@ -134,7 +134,7 @@ async fn secrets_appear_in_no_output() {
         secrets
             .assert_not_in(path, &format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body)));
     }
-    // Plain text on a port for TLS, and a forged token at the guard.
+    // These requests cause errors: plain text on a TLS port, and a forged token at the guard.
     drop(TestRequest::get("/x").send_to(secured.public).await);
     let forged =
         TestRequest::post("/pay/7").field("fencing-token", "v1-0").field("authorization", OF_A_CLIENT);
@@ -151,7 +151,7 @@ async fn secrets_appear_in_no_output() {
     }
 }
 
-/// The debug output of types that hold secrets, which a later version might log.
+/// The debug output of types with secrets contains none of them, because a later version might log it.
 #[tokio::test]
 async fn debug_output_hides_secrets() {
     let mut secrets = PlantedSecrets::new();
@@ -173,8 +173,7 @@ async fn debug_output_hides_secrets() {
     }
 }
 
-/// An operator who puts the wrong content into a file of secrets is told so. The message repeats no word of the
-/// content.
+/// The error about a secret file with the wrong content repeats no word of the content.
 #[tokio::test]
 async fn unusable_secret_file_is_not_quoted() {
     const LINES: [&str; 3] =

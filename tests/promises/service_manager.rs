@@ -24,7 +24,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 
-/// Listens where systemd would.
+/// A socket in place of systemd's notification socket.
 struct FakeSystemd {
     socket: UnixDatagram,
     home: TempDir,
@@ -60,7 +60,7 @@ async fn gateway_notifies_ready_when_locks_granted() {
     let zookeeper = zookeeper.stop().await;
     let manager = FakeSystemd::bind();
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_notify_socket(&manager.path()).start().await;
-    // The end of a reload and the end of a start send the same word. A reload must not be taken for a start.
+    // A reload also sends `READY=1` at its end, which must not be taken for the end of the start.
     gateway.rewrite(&site.policy("gw-1").with("/defaults/wait", "3s"));
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &"applied".into()), "{report}");
@@ -113,7 +113,7 @@ async fn restarted_guard_ready_for_idle_keys() {
     assert_refused(&guard.send(&StampedRequest::new("a", FLOOR + 30).post("/work")).await, "quarantine");
 }
 
-/// By systemd's clock, in millionths of a second.
+/// The monotonic clock that systemd uses, in microseconds.
 fn monotonic() -> u128 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::try_from(now).expect("not negative").as_micros()
@@ -132,18 +132,18 @@ async fn reload_is_notified_begin_and_end() {
     let at: u128 = at.parse().expect("a number");
     assert!((before..=monotonic()).contains(&at), "{before} {at}");
     assert_eq!(manager.receive().await, "READY=1");
-    // A dry run is no reload.
+    // A dry run sends no notification.
     assert_eq!(gateway.reload(&["--dry-run"]).await.0, Some(0));
     manager.assert_silent().await;
 }
 
-/// A process that sends no word for this long counts as hung.
+/// A process that sends no watchdog notification for this long counts as hung.
 const WITHIN: Duration = Duration::from_secs(1);
-/// The time for which a thread stands still.
+/// The time for which the failpoint stops a thread.
 const HANGS: Duration = Duration::from_secs(4);
 
 impl FakeSystemd {
-    /// The manager hears four times that all threads turn.
+    /// Waits for four watchdog notifications, each in time.
     async fn wait_four_reports(&self) {
         for _ in 0..4 {
             let told = tokio::time::timeout(WITHIN, self.receive()).await;
@@ -151,8 +151,8 @@ impl FakeSystemd {
         }
     }
 
-    /// A thread stands still. The manager may still get words that were under way, and then hears nothing until the
-    /// thread goes on.
+    /// Waits until no notification comes while a thread hangs, except those that were already sent, and until they come
+    /// again afterwards.
     async fn wait_hang_and_recovery(&self) {
         let mut before = 0;
         while tokio::time::timeout(WITHIN, self.receive()).await.is_ok() {
@@ -164,7 +164,8 @@ impl FakeSystemd {
     }
 }
 
-/// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
+/// Asserts that notifications stop while a thread hangs. `place`: the failpoint at which the thread stops. `asked`: the
+/// request that takes the thread there.
 async fn assert_hang_is_noticed(place: &'static str, asked: TestRequest) {
     let site = TestSite::fresh().await;
     let manager = FakeSystemd::bind();
@@ -179,7 +180,7 @@ async fn assert_hang_is_noticed(place: &'static str, asked: TestRequest) {
     gateway.wait_at_failpoint(place).await;
     manager.wait_hang_and_recovery().await;
     drop(request);
-    // The end takes some time. Threads that have ended need not turn.
+    // The shutdown takes some time, in which threads that have ended must not count as hung.
     gateway.signal(Signal::TERM);
     while manager.receive().await != "STOPPING=1" {}
     assert!(gateway.exit().await.success());

@@ -23,12 +23,12 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// The number of keys in each run, and in a run that has time for all.
+/// The number of keys in each run, and in a long run.
 const KEYS: [usize; 2] = [3400, 8000];
 const CLIENTS: usize = 64;
 const MOST_BYTES: usize = 512 * 1024;
 
-/// The paths of one session's nodes, added up, as the leader knows them.
+/// The sum of the path lengths of each session's nodes, from a dump of the leader.
 fn path_bytes(dump: &str) -> BTreeMap<&str, usize> {
     let mut sessions = BTreeMap::new();
     let mut session = "";
@@ -42,7 +42,7 @@ fn path_bytes(dump: &str) -> BTreeMap<&str, usize> {
     sessions
 }
 
-/// Keys of 440 bytes, so that all of them together are far more than the sessions may have.
+/// A path with a key of 440 bytes: all keys together exceed the bound of the sessions by far.
 fn path(key: usize) -> String {
     format!("/pay/{key:0>430}")
 }

@@ -51,7 +51,7 @@ async fn set_holds_keys_from_all_sources() {
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let tree = site.tree().await;
     let latch = site.origin.hold("/swap/e?two=d");
-    // A number and a text. The key `d` is named twice.
+    // One value is a number, the others are texts. The key `d` occurs twice.
     let body = json!({"items": [{"id": 42}], "last": "d"});
     let swapping = one.begin(ask("e", "d", "c", &body));
     let record = site.origin.wait_for_request("/swap/e?two=d", 1).await;
@@ -109,7 +109,7 @@ async fn incomplete_set_is_refused_before_locking() {
 
 /// A set waits for its last key and gives up as a whole.
 ///
-/// The set waits for one key and takes the others meanwhile. When the set gives up, nothing of it stays.
+/// The set takes its other keys while it waits for one. When it gives up, none of its nodes stays.
 #[tokio::test]
 async fn waiting_set_gives_up_whole() {
     let site = TestSite::fresh().await;
@@ -134,15 +134,15 @@ async fn waiting_set_gives_up_whole() {
 }
 
 const ACCOUNTS: u32 = 12;
-/// The number of transfers in each run, and in a run that has time for all.
+/// The number of transfers in each run, and in a long run.
 const TRANSFERS: [usize; 2] = [800, 10_000];
-/// After this time a busy machine need not do all transfers.
+/// After this time a busy machine may stop before all transfers are done.
 const LONG_ENOUGH: Duration = Duration::from_secs(150);
-/// The number of transfers that show something, in each run and in a run that has time for all.
+/// The least number of transfers that count as a test, in each run and in a long run.
 const LEAST_TRANSFERS: [usize; 2] = [400, 1000];
 const CLIENTS: usize = 24;
 
-/// Two accounts in random order, and cents.
+/// Two random accounts and an amount in cents.
 fn random_transfer() -> (u32, u32, u32) {
     let mut bytes = [0; 12];
     getrandom::fill(&mut bytes).expect("the kernel has randomness");

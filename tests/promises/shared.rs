@@ -18,10 +18,10 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// Long enough for a session to end and for the next holder to begin.
+/// The pause of a gateway: long enough for its session to expire and for the next holder to begin.
 const PAUSE: Duration = Duration::from_millis(3500);
 
-/// Reads and writes `/stock/{sku}`.
+/// A policy in which GET reads `/stock/{sku}` under a shared lock, and POST writes it under an exclusive one.
 fn policy(site: &TestSite, name: &str, hold: Value) -> TestPolicy {
     let route = json!({
         "name": "stock",
@@ -89,7 +89,8 @@ async fn strict_readers_overlap_only_readers() {
     run_readers_and_writers(strict_hold()).await;
 }
 
-/// A reader that comes later waits behind the writer, though it could hold beside the reader in flight.
+/// Asserts that a reader waits behind an earlier writer, although it could hold the key together with the reader in
+/// flight.
 async fn assert_writer_not_overtaken(hold: Value, elsewhere: bool) {
     let site = TestSite::fresh().await;
     let (one, two) =
@@ -148,7 +149,7 @@ async fn strict_reader_queues_behind_remote_writer() {
     assert_writer_not_overtaken(strict_hold(), true).await;
 }
 
-/// Reader after reader, so that there is always one in flight at one gateway or the other.
+/// A writer is served although readers follow each other so closely that one is always in flight at some gateway.
 #[tokio::test]
 async fn continuous_readers_never_starve_writer() {
     let site = TestSite::alone().await;
@@ -176,14 +177,14 @@ async fn continuous_readers_never_starve_writer() {
     History::from_log(&site.origin.log()).with_results(&told).assert_holds();
 }
 
-/// The write of a victim that was stopped past the end of its session, with its first byte unwritten.
+/// The result of a write whose gateway was stopped past the end of its session before the first byte.
 struct LateWrite {
     token: FencingToken,
     status: u16,
     stale: bool,
 }
 
-/// Another gateway serves `next` between the check of the victim's request and its first byte.
+/// Lets another gateway serve `next` between the check of the victim's request and its first byte.
 async fn run_late_write(victim: TestRequest, next: TestRequest) -> (LateWrite, FencingToken) {
     let site = TestSite::fresh().await.with_comparison();
     let sleeping =
@@ -219,7 +220,7 @@ async fn newer_writer_makes_late_reader_stale() {
     assert_eq!((late.status, late.stale), (412, true));
 }
 
-/// The old and the new reader hold the key together. The older one is only slower, and is not stale.
+/// A slow reader is not stale beside a newer reader, because both hold the key together.
 #[tokio::test]
 async fn newer_reader_keeps_older_reader_valid() {
     let site = TestSite::fresh().await.with_comparison();

@@ -7,10 +7,11 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-/// A session that comes back to a server that keeps it for less has an earlier deadline.
+/// A session that reconnects to a server with a smaller `maxSessionTimeout` has an earlier deadline.
 ///
-/// The servers of an ensemble are restarted with a smaller `maxSessionTimeout` while a gateway runs, and then the gateway
-/// is cut off: it has to stop before the server gives its keys away, not when the session that it made would end.
+/// The servers of an ensemble are restarted with a smaller limit while a gateway runs, and then the gateway is cut off.
+/// It has to stop before the server releases its keys, which is earlier than by the timeout that the session began
+/// with.
 #[tokio::test]
 async fn shorter_server_timeout_shortens_session_deadline() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;

@@ -20,7 +20,7 @@ fn fenced(name: &str, path: &str, fence: &Value) -> Value {
     json!({"name": name, "upstream": "ledger", "match": matched, "fence": fence})
 }
 
-/// The transfers of the README, accounts by path and by query.
+/// A gateway with the transfers of the README, and with accounts by path and by query.
 async fn gateway(site: &TestSite, more: &[Value]) -> Gateway {
     let transfer = json!({"keys": ["account/{body:/from}", "account/{body:/to}"]});
     let mut policy = site
@@ -107,7 +107,7 @@ async fn conflicting_source_is_refused() {
     };
     assert_all_refused(&site, &gateway, &everywhere("43")).await;
     assert_all_pass(&gateway, &everywhere("42")).await;
-    // Readers cut this one in two ways; and what is compressed cannot be looked at.
+    // Parsers split this form in two different ways, and a compressed body cannot be compared.
     let twice = parts("x\"; name=\"id", "43");
     let zipped = request_with_body(FORM, "/query?id=42", "\u{1f}").field("Content-Encoding", "gzip");
     assert_all_refused(&site, &gateway, &[request_with_body(PARTS, "/query?id=42", &twice), zipped]).await;

@@ -13,7 +13,7 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-/// Exit code and all that was said, of a run that must end by itself.
+/// The exit code and stderr of a run that must end by itself.
 async fn run_to_end(policy: &TestPolicy) -> (Option<i32>, String) {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string());
@@ -41,7 +41,7 @@ async fn gateway_starts_without_zookeeper() {
 
 /// A root that was never initialised is not used until `era init` ran.
 ///
-/// Two ensembles' tokens must not be mixed by accident, so only a person makes `meta`.
+/// Tokens of two ensembles must not be mixed by accident, so only an operator makes `meta`.
 #[tokio::test]
 async fn uninitialised_root_is_not_used() {
     let site = TestSite::fresh().await;

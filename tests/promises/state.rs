@@ -89,7 +89,8 @@ async fn removed_state_dir_refuses_no_request() {
     assert_eq!(records(&path).len(), 1);
 }
 
-/// Two processes as in a rolling restart. Neither waits for the other, and the older one removes nothing.
+/// Two processes of a rolling restart share a `state_dir`: neither waits for the other, and the older one removes
+/// nothing.
 #[tokio::test]
 async fn shared_state_dir_keeps_separate_records() {
     let site = TestSite::fresh().await;

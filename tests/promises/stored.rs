@@ -47,9 +47,9 @@ async fn gateways_read_earlier_zookeeper_nodes() {
     assert_gateway_state(&site, &binary()).await;
 }
 
-/// A gateway reads how far an earlier version had seen tokens come.
+/// A gateway reads the largest token from the record of an earlier version.
 ///
-/// The tokens of a ZooKeeper that begins anew lie below what the folder has seen: that is told, and nothing granted.
+/// The tokens of a new ZooKeeper are smaller, so the gateway reports a rollback and grants nothing.
 #[tokio::test]
 async fn gateway_reads_earlier_state_record() {
     let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
@@ -83,15 +83,15 @@ const FORMS: [(&str, &str); 9] = [
     ("its announcement", "gateway/guard/src/identity.rs"),
 ];
 
-/// All sources with a number of a form, and that number.
+/// Collects all source files with a format number, and the number.
 fn collect_formats(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
     for entry in fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path()) {
         if entry.is_dir() {
             collect_formats(&entry, found);
         } else if entry.extension().is_some_and(|kind| kind == "rs") {
             let text = fs::read_to_string(&entry).expect("text");
-            // A database moves from form to form by steps, so the number of steps counts. The other files have a
-            // format number.
+            // A database is migrated in steps, so the number of steps is its format number. Other files have a
+            // constant.
             let number = text.lines().find_map(|line| {
                 let line = line.trim_start_matches("pub ").trim_start_matches("pub(super) ");
                 let steps =

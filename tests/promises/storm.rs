@@ -23,7 +23,7 @@ use self::{
     weather::{StormFaults, StormState},
 };
 
-/// A seed repeats the random choices, and not the races. A failing run names its seed.
+/// The seed of the random choices, which does not repeat the races. A failing run names its seed.
 pub(super) fn seed() -> u64 {
     let given = env::var("FENCEGATE_SEED").ok().map(|text| text.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| {
@@ -55,7 +55,7 @@ async fn repeats_execute_once_in_storm() {
         told.expect("no panic").into_iter().for_each(|told| judge.add_result(told));
     }
     weather.wait_calm().await;
-    // The operations without a final answer are asked for once more.
+    // Operations without a final answer are requested once more.
     for operation in judge.undecided() {
         judge.add_result(clients::send_last_attempt(&storm, operation).await);
     }

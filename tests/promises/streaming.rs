@@ -27,13 +27,13 @@ pub(crate) const GIB: u64 = 1 << 30;
 /// The buffers of one exchange, on both sides together, take less than a MiB. The rest is slack of the allocator.
 pub(crate) const FLAT: usize = 16 << 20;
 
-/// A service that keeps nothing. A `GET` gets a gibibyte; any other request has its body counted. The service has its
-/// own thread, so clients do not wait for it.
+/// A service that stores no body. A `GET` is answered with a gibibyte, and the body of any other request is counted.
+/// The service has its own thread, so clients do not wait for it.
 pub(crate) struct BulkService {
     pub(crate) address: SocketAddr,
     /// Bytes of bodies that the service has written or read.
     moved: Arc<AtomicU64>,
-    /// Dropped with the service: the thread ends.
+    /// Dropped with the service, which ends the thread.
     _running: oneshot::Sender<()>,
 }
 
@@ -103,7 +103,8 @@ fn add(counter: &AtomicU64, count: u64) {
 
 const PIECE: usize = 64 << 10;
 
-/// The byte at a position of the body. Neighbouring bytes and pieces differ, so a lost or doubled piece is seen.
+/// The byte at a position of the body. Neighbouring bytes and pieces differ, so that a lost or doubled piece is
+/// noticed.
 fn byte_at(place: u64) -> u8 {
     (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]
 }
@@ -112,7 +113,7 @@ fn piece_at(place: u64) -> Vec<u8> {
     (place..place + PIECE as u64).map(byte_at).collect()
 }
 
-/// The pieces repeat after this number, which saves time for the test.
+/// The number of different pieces. Repeating them saves time.
 const CYCLE: u64 = 256;
 
 static PIECES: LazyLock<Vec<Vec<u8>>> =
@@ -170,12 +171,12 @@ async fn connect(gateway: &Gateway) -> BufReader<TcpStream> {
     BufReader::with_capacity(PIECE, TcpStream::connect(gateway.public).await.expect("listens"))
 }
 
-/// The growth of the peak memory since `before`.
+/// The growth of the peak memory beyond `before`.
 pub(crate) fn peak_growth(gateway: &Gateway, before: usize) -> usize {
     gateway.peak().saturating_sub(before)
 }
 
-/// Sends a first request, so that the memory is as in the long run. Returns the memory in use.
+/// Sends a first request, so that the gateway has allocated what all requests share. Returns the memory in use.
 pub(crate) async fn warm_up(gateway: &Gateway) -> usize {
     let mut client = connect(gateway).await;
     client.write_all(b"GET /nowhere\\ HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
@@ -192,7 +193,7 @@ async fn start_measured(site: &TestSite, service: &BulkService) -> (Gateway, usi
     (gateway, before, client)
 }
 
-/// A gibibyte goes up intact and leaves the memory of the gateway flat.
+/// An upload of a gibibyte arrives intact, and the memory of the gateway does not grow with it.
 #[tokio::test]
 async fn gibibyte_upload_keeps_memory_flat() {
     let site = TestSite::fresh().await;
@@ -210,7 +211,7 @@ async fn gibibyte_upload_keeps_memory_flat() {
     assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
-/// A gibibyte comes down intact and leaves the memory of the gateway flat.
+/// A download of a gibibyte arrives intact, and the memory of the gateway does not grow with it.
 #[tokio::test]
 async fn gibibyte_download_keeps_memory_flat() {
     let site = TestSite::fresh().await;
@@ -226,7 +227,7 @@ async fn gibibyte_download_keeps_memory_flat() {
     assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
-/// The reader holds the upstream back. The gateway's memory does not take up the rest.
+/// When a reader stops, the gateway reads no further from the upstream, and its memory does not grow.
 #[tokio::test]
 async fn stalled_reader_backpressures_upstream() {
     let site = TestSite::fresh().await;
@@ -235,7 +236,7 @@ async fn stalled_reader_backpressures_upstream() {
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
     read_pattern(&mut client, MIB, |_| ()).await.expect("the first of it");
-    // Waits until no byte moves any more. No event tells that.
+    // Waits until no byte moves any more. This is polled, because no event reports it.
     let mut moved = 0;
     let still = async {
         while moved != service.bytes_moved() {

@@ -23,18 +23,18 @@ use serde_json::json;
 
 use super::clients::run;
 
-/// The time for which a thread stands still.
+/// The time for which the failpoint stops a thread.
 const HANGS: Duration = Duration::from_secs(11);
-/// A thread that does not turn for this long hangs, as `/live` is described, and the looks that find it.
+/// The time after which `/live` reports a hung thread, and the interval of the checks.
 const FOUND: Duration = Duration::from_secs(8);
-/// From SIGTERM: the drain, ten seconds, and as much as a busy machine needs.
+/// The time from SIGTERM to the end: the drain, ten seconds, and slack for a busy machine.
 const ENDS: Duration = Duration::from_secs(16);
 
 fn text(answer: &ClientResponse) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
 
-/// What a path says as soon as it says this status. Polls: a probe does.
+/// Polls a path until it answers with this status, as a probe does, and returns the text.
 async fn wait_probe_status(process: &TestProcess, path: &str, status: u16) -> String {
     let probed = async {
         loop {
@@ -51,7 +51,7 @@ async fn wait_probe_status(process: &TestProcess, path: &str, status: u16) -> St
     told.unwrap_or_else(|_| panic!("{path} does not say {status} within {FOUND:?}"))
 }
 
-/// Both probes fail and name it, and say well when it turns again.
+/// Asserts that both probes fail and name the thread, and succeed when it continues.
 async fn assert_hang_reported(process: &TestProcess, thread: &str) {
     let said = wait_probe_status(process, "/live", 503).await;
     assert!(said.starts_with(thread) && said.contains("has not turned for"), "{said}");
@@ -60,7 +60,8 @@ async fn assert_hang_reported(process: &TestProcess, thread: &str) {
     assert_eq!(wait_probe_status(process, "/live", 200).await, "live\n");
 }
 
-/// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
+/// Asserts that a hung thread is reported. `place`: the failpoint at which the thread stops. `asked`: the request that
+/// takes the thread there.
 async fn assert_thread_hang_noticed(place: &'static str, asked: TestRequest, thread: &str) {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
@@ -111,7 +112,8 @@ async fn probes_name_hung_guard_worker() {
     drop(request);
 }
 
-/// A restart would make no disk faster, and close the keys that are at work.
+/// A guard whose store hangs is not ready, but live: a restart would make no disk faster, and would close the keys that
+/// are at work.
 #[tokio::test]
 async fn hung_guard_store_unready_but_live() {
     let beside = GuardFixture::new().await;
@@ -126,14 +128,15 @@ async fn hung_guard_store_unready_but_live() {
     guard.wait_ready().await;
 }
 
-/// Requests go on, and a file that cannot be read now could not be read after a restart.
+/// A main thread that is blocked by its file fails no probe: requests are served, and a restart could not read the file
+/// either.
 #[tokio::test]
 async fn blocked_main_thread_fails_no_probe() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = GatewayLaunch::new(&policy).start().await;
     gateway.wait_ready().await;
-    // Whoever opens it to read waits until somebody opens it to write.
+    // A process that opens a pipe to read waits until another process opens it to write.
     let file = gateway.file();
     let pipe = gateway.file().with_extension("pipe");
     run("mkfifo", &[&pipe.display().to_string()]).await;
@@ -162,7 +165,7 @@ async fn blocked_main_thread_fails_no_probe() {
     }
 }
 
-/// Without an end of its own, the worker would keep the process until the manager kills it.
+/// A gateway with a hung worker ends by itself after SIGTERM, so that the service manager need not kill it.
 #[tokio::test]
 async fn sigterm_ends_gateway_with_hung_worker() {
     let site = TestSite::fresh().await;

@@ -37,7 +37,7 @@ use tokio::{
 static OLDER: &[&SupportedProtocolVersion] = &[&TLS12];
 static NEWER: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// Certificates of a test's own, and the folder that they are in.
+/// A certificate authority of one test, and the folder of its certificates.
 pub(super) struct TlsFiles {
     pub(super) authority: TestCa,
     folder: TempDir,
@@ -48,7 +48,7 @@ impl TlsFiles {
         Self { authority: TestCa::new(), folder: scratch::temp_dir() }
     }
 
-    /// Writes a new certificate for a name, over an older one, and gives what a policy says of it.
+    /// Writes a new certificate for a name, in place of an older one, and returns its fields for a policy.
     pub(super) fn write(&self, file: &str, name: &str) -> serde_json::Value {
         let (certificate, key) = self.authority.sign(&[name]).write(self.folder.path(), file);
         json!({"certificate_file": certificate, "key_file": key})
@@ -78,7 +78,7 @@ async fn handshake_selects_protocol_and_certificate() {
     for protocols in [&["h2", "http/1.1"][..], &["http/1.1"], &[]] {
         for name in ["pay.example", "eu.shop.example"] {
             let secure = keys.client().with_alpn(protocols);
-            // It checks that the certificate has the name.
+            // The client checks that the certificate has this name.
             let stream = secure.connect(gateway.public, name).await.expect("accepted");
             let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
             assert_eq!(agreed.as_deref(), protocols.first().map(|first| first.as_bytes()));
@@ -249,7 +249,7 @@ async fn certificates_rotate_without_failed_requests() {
 
 /// A reload uses new certificates before it is answered, and reports what is wrong with them.
 ///
-/// Whoever has replaced a certificate and asks for a reload wants to know how that went before going on.
+/// An operator who has replaced a certificate reads the result in the answer to the reload.
 #[tokio::test]
 async fn reload_applies_and_reports_certificates() {
     let site = TestSite::fresh().await;
@@ -308,8 +308,8 @@ async fn plaintext_and_silent_clients_are_rejected() {
     assert_eq!(site.origin.log().records.len(), 0);
 }
 
-/// An attacker who has seen a request in early data can send it again. A proxy before the gateway marks such a
-/// request (RFC 8470).
+/// A fenced request in early data is refused, because an attacker who has seen it can send it again. A proxy before the
+/// gateway marks such a request (RFC 8470).
 #[tokio::test]
 async fn early_data_is_refused_when_fenced() {
     let site = TestSite::fresh().await;
@@ -346,8 +346,8 @@ async fn unusable_tls_files_prevent_start() {
     }
 }
 
-/// A TLS 1.3 client sends its request before it learns of the refusal. Earlier, its unread bytes turned the end of
-/// the connection into a reset, which overtook the alert.
+/// A TLS 1.3 client without the required certificate receives the alert, although it has already sent its request:
+/// unread bytes must not turn the end of the connection into a reset that overtakes the alert.
 #[tokio::test]
 async fn missing_client_certificate_gets_alert() {
     let site = TestSite::fresh().await;

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, sync::OnceCell};
 
 use super::clients::python_with_package;
 
-/// Decodes with the messages that OpenTelemetry itself publishes, for another language.
+/// A collector that decodes spans with OpenTelemetry's own messages for Python.
 struct TraceCollector {
     child: ChildProcess,
     address: SocketAddr,
@@ -167,7 +167,7 @@ async fn guard_continues_gateway_trace() {
 
 /// No request waits for a collector, and the spans that it does not take are counted.
 ///
-/// It takes connections, and nothing else.
+/// The collector accepts connections, and never answers.
 #[tokio::test]
 async fn collector_delays_no_request() {
     let site = TestSite::fresh().await;
@@ -188,7 +188,7 @@ async fn collector_delays_no_request() {
                 .wait_line("that the collector is away", |line| line.text().contains("spans.not_taken"))
                 .await;
         }
-        // The gateway does not wait for ever to hand over its last spans.
+        // At its end the gateway waits only for a limited time to deliver its last spans.
         let began = std::time::Instant::now();
         gateway.signal(fencegate_testkit::child::Signal::TERM);
         assert_eq!(gateway.exit().await.code(), Some(0));

@@ -120,7 +120,7 @@ async fn http_timeouts_spare_tunnels() {
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
     let mut stream = open_tunnel(&gateway, "/chat").await;
-    // A silence longer than each of these time limits.
+    // The pause is longer than each of these time limits.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     stream.write_all(b"still here").await.expect("open");
     assert_received(&mut stream, "still here").await;
@@ -133,7 +133,7 @@ async fn tunnel_counts_as_listener_connection() {
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = GatewayLaunch::new(&one).with_workers(1).start().await;
     let stream = open_tunnel(&gateway, "/chat").await;
-    // The request comes from another client: a client that has a place already would be turned away at once.
+    // The request comes from another address, because further connections of this client would be closed at once.
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.3:0".parse().expect("an address")).expect("an address of loopback");
     let mut waits = socket.connect(gateway.public).await.expect("the kernel queues it");
@@ -146,7 +146,7 @@ async fn tunnel_counts_as_listener_connection() {
 
 /// When a route no longer only observes, a request waits for a tunnel without a lock.
 ///
-/// The tunnel without a lock has no promise. A request after the change has one.
+/// A tunnel without a lock may overlap with other requests. A request after the change may overlap with none.
 #[tokio::test]
 async fn enforced_route_waits_for_unlocked_tunnel() {
     let site = TestSite::fresh().await;
@@ -169,7 +169,7 @@ async fn enforced_route_waits_for_unlocked_tunnel() {
     assert_eq!(first.answer().await.status, 200);
 }
 
-/// With TLS on both sides nothing is lost: no byte that comes with the switch, no large piece, and no end.
+/// With TLS on both sides nothing is lost: neither bytes that arrive with the switch, nor a large piece, nor the end.
 #[tokio::test]
 async fn tunnel_passes_through_tls() {
     let site = TestSite::fresh().await;

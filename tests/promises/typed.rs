@@ -18,7 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-/// Types it into a shell that finds the program.
+/// Runs a line in a shell whose path contains the program.
 async fn run_in_shell(line: &str) -> Output {
     let folder = scratch::binaries().display().to_string();
     let line = line.to_owned();
@@ -34,7 +34,7 @@ async fn run_successfully(line: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What is to be typed: whole lines, and what stands in backquotes.
+/// The commands in a message: whole lines, and texts in backticks.
 fn commands_in(said: &str) -> Vec<String> {
     let lines = said.lines().map(str::trim).filter(|line| line.starts_with("fencegate "));
     let quoted = said.split('`').skip(1).step_by(2).filter(|part| part.starts_with("fencegate "));
@@ -81,7 +81,7 @@ async fn gateway_commands_run_as_printed() {
     for path in ["/pay/7", "/pay/8"] {
         site.origin.wait_for_request(path, 1).await;
     }
-    // A shell would read the name of a hidden key as a comment.
+    // A hash sign begins the name of a hidden key. A shell would read it as a comment.
     let first = run_successfully(&format!("fencegate locks --limit 1 --admin {admin}")).await;
     let [more] = &commands_in(first.rsplit("There are more: ").next().expect("it says so"))[..] else {
         panic!("{first}")
@@ -101,7 +101,7 @@ async fn gateway_commands_run_as_printed() {
     }
 }
 
-/// The message uses the words of the command line, not those of HTTP.
+/// The message names the options of the command line, and not the fields of the HTTP interface.
 #[tokio::test]
 async fn force_hint_uses_command_line_words() {
     let site = TestSite::fresh().await;
@@ -135,7 +135,7 @@ async fn installation_commands_run_as_printed() {
     }
     run_successfully(&format!("fencegate era init -c '{file}'")).await;
 
-    // The message calls the guard's file as the reference does. The command runs in the folder of that file.
+    // The message names the guard's file as the reference does, so the command runs in the folder of that file.
     let shown = run_successfully(&format!("fencegate era show -c '{file}'")).await;
     let [guard] = &commands_in(&shown)[..] else { panic!("{shown}") };
     let store = home.path().join("guard.redb");
@@ -170,7 +170,7 @@ async fn environment_names_file_and_process() {
     assert_eq!(commands_in(&text(&by_file)).len(), 1, "{by_file:?}");
     let checked = command_with_env(&[("FENCEGATE_CONFIG", &file)], &["check"]).await.expect("started");
     assert_eq!(text(&checked), format!("{file}: good\n"));
-    // The file says port 0, where no process listens. So the command used the address.
+    // The file says port 0, where no process listens, so the command has used the address.
     let both = [("FENCEGATE_ADMIN", &*admin), ("FENCEGATE_CONFIG", &*file)];
     let both = command_with_env(&both, &["lock", "show", "account/7"]).await.expect("started");
     assert!(text(&both).contains("nobody holds or wants"), "{both:?}");

@@ -37,20 +37,21 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};
 
-/// A guard gives a dispatch up after this time, unless its process has ended before.
+/// The time after which a guard gives up a dispatch that it could not send, if its process still runs.
 const SENDS: Duration = Duration::from_secs(2);
 
-/// The state of a connection that nobody has answered, in `/proc/net/tcp` (`TCP_SYN_SENT` in the kernel's
+/// The state of a connection without an answer so far, in `/proc/net/tcp` (`TCP_SYN_SENT` in the kernel's
 /// `tcp_states.h`).
 const SYN_SENT: &str = "02";
 
-/// The states in which the end of a connection was written and is not acknowledged: `TCP_FIN_WAIT1`, `TCP_LAST_ACK`, `TCP_CLOSING`.
+/// The states in which the end of a connection was sent and not acknowledged: `TCP_FIN_WAIT1`, `TCP_LAST_ACK` and
+/// `TCP_CLOSING`.
 const END_SENT: [&str; 3] = ["04", "09", "0B"];
 
-/// The way to a service, on which packets vanish. What arrives is passed on at once.
+/// A network path to a service on which packets can be dropped. Bytes that arrive are passed on at once.
 pub(super) struct LossyPath {
     namespaces: NetworkNamespaces,
-    /// The end at which a process finds the service.
+    /// The address at which a process reaches the service.
     pub(super) address: SocketAddr,
     /// Connections that the process has reset.
     resets: Arc<AtomicUsize>,
@@ -58,7 +59,7 @@ pub(super) struct LossyPath {
 }
 
 impl LossyPath {
-    /// `None` where this machine has no network namespaces.
+    /// Makes a path to the service, or returns `None` on a machine without network namespaces.
     pub(super) async fn to(service: SocketAddr) -> Option<Self> {
         let namespaces = match NetworkNamespaces::new(1).await {
             Ok(namespaces) => namespaces,
@@ -87,7 +88,7 @@ impl LossyPath {
         Some(Self { namespaces, address, resets, passing })
     }
 
-    /// From now on what is sent to the service vanishes.
+    /// Drops all further packets to the service.
     pub(super) fn drop_packets(&self) {
         self.namespaces.drop_incoming(0);
     }
@@ -96,14 +97,14 @@ impl LossyPath {
         self.namespaces.restore();
     }
 
-    /// How many bytes the kernel still tries to deliver, for living and for dead processes of this machine. The first
-    /// packet of a new connection (SYN_SENT) and the end of one (FIN), which have no bytes of a process, do not count.
+    /// The number of bytes that the kernel still tries to deliver, for running and ended processes of this machine. The
+    /// first packet (SYN) and the end (FIN) of a connection do not count, because they contain no bytes of a process.
     fn undelivered_bytes(&self) -> u64 {
         let SocketAddr::V4(address) = self.address else { panic!("a namespace has an IPv4 address") };
         let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
         let connections = fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
         let queues = connections.lines().filter_map(|line| {
-            // Its number, its two ends, its state, and the bytes to be sent and to be read.
+            // The columns are a number, both ends, the state, and the queues of bytes to send and to read.
             let [_, _, to, state, queues, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
                 return None;
             };
@@ -111,14 +112,14 @@ impl LossyPath {
                 return None;
             }
             let queued = u64::from_str_radix(queues.split(':').next()?, 16).ok()?;
-            // An end that is written takes a number in the sequence, as a byte does (RFC 9293, 3.4).
+            // A FIN that was sent takes a sequence number, as a byte does (RFC 9293, 3.4), so it is subtracted.
             Some(queued.saturating_sub(u64::from(END_SENT.contains(&state))))
         });
         queues.sum()
     }
 
-    /// Waits until something was written that does not arrive, or until nothing of it is left. The kernel sends no
-    /// event.
+    /// Waits until some written bytes are not delivered, or until none of them is left. This is polled, because the
+    /// kernel sends no event.
     pub(super) async fn wait_undelivered(&self, undelivered: bool) {
         let reached = async {
             while (self.undelivered_bytes() > 0) != undelivered {
@@ -128,8 +129,8 @@ impl LossyPath {
         wait_until("the kernel to have it", reached, || self.undelivered_bytes()).await;
     }
 
-    /// A request is written that does not arrive, and then the process ends. Gives the bytes of it that are left to the
-    /// kernel, which would deliver them as soon as the way is free. Then the way is free.
+    /// Sends a request whose packets are dropped, and ends the process. Returns the number of its bytes that are left
+    /// to the kernel, which would deliver them on the restored path. Restores the path at the end.
     async fn leave_undelivered(&self, process: &TestProcess, ask: TestRequest, end: ProcessEnd) -> u64 {
         self.drop_packets();
         let lost = process.begin(ask);
@@ -149,13 +150,13 @@ impl Drop for LossyPath {
     }
 }
 
-/// How a process ends with a request at work.
+/// The way in which a process ends with a request at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProcessEnd {
     Killed,
-    /// In order, and its drain is shorter than the request.
+    /// By SIGTERM, with a drain that is shorter than the request.
     Drained,
-    /// It was told a second time.
+    /// By a second SIGTERM.
     ToldTwice,
 }
 
@@ -180,7 +181,7 @@ impl ProcessEnd {
     }
 }
 
-/// A guard before that way.
+/// A guard that reaches its service over this path.
 async fn guard_before(way: &LossyPath) -> GuardLaunch {
     let launch = GuardLaunch::for_upstream(way.address).init_with_floor(FLOOR).await.with_one_worker();
     launch
@@ -202,7 +203,7 @@ async fn dying_guard_discards_unsent_data() {
         let guard = launch.start().await;
         let key = format!("key/{number}");
         let epoch = 20 + number;
-        // The guard may have been killed before. Keys that were not at work then are not in quarantine.
+        // The guard may have been killed before. Keys that were not at work at that moment have no quarantine.
         let warm = guard.send(&StampedRequest::new(&format!("{key}/warm"), epoch).post("/warm")).await;
         assert_eq!(warm.status, 200, "{warm:?}");
         left.push(
@@ -218,9 +219,9 @@ async fn dying_guard_discards_unsent_data() {
     assert_eq!((beside.origin.count("/next"), beside.origin.count("/pay")), (1, 0));
 }
 
-/// The kernel of a guard that stands still gives up in time what the network has not taken.
+/// The kernel of a frozen guard gives up in time the bytes that the network has not taken.
 ///
-/// A frozen process closes nothing.
+/// A frozen process closes no connection itself.
 #[tokio::test]
 async fn kernel_drops_data_of_frozen_guard() {
     let beside = GuardFixture::new().await;
@@ -242,7 +243,7 @@ async fn kernel_drops_data_of_frozen_guard() {
     assert_eq!(beside.origin.count("/pay"), 0);
 }
 
-/// A gateway of one worker that gets no answer for some seconds.
+/// Starts a gateway with one worker and a short drain, and an idle connection to its upstream.
 async fn start_impatient_gateway(policy: &TestPolicy, end: ProcessEnd) -> Gateway {
     let policy = policy.clone().with("/listeners/public/timeouts/drain", end.drain());
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
@@ -251,7 +252,7 @@ async fn start_impatient_gateway(policy: &TestPolicy, end: ProcessEnd) -> Gatewa
     gateway
 }
 
-/// A gateway that ends at level `delay` leaves nothing to its kernel for the time after the delay.
+/// A gateway that ends at level `delay` leaves its kernel nothing to deliver after the delay.
 ///
 /// The next holder waits for the delay, which counts from the end of the session.
 #[tokio::test]
@@ -335,9 +336,9 @@ async fn orderly_shutdown_resets_no_connection() {
     assert_eq!(way.resets.load(SeqCst), 0);
 }
 
-/// A statement that its guard gives up is given up by its kernel in time.
+/// A statement that a guard has given up is also given up by its kernel in time.
 ///
-/// The same of what a guard asks its database.
+/// The connection of a guard to its database has the same time limit as its connection to a service.
 #[tokio::test]
 async fn abandoned_statement_is_never_delivered() {
     let store = SharedStore::new().await;

@@ -50,7 +50,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o777
 }
 
-/// A guard that is reached by one socket, before a service that is reached by another one.
+/// A guard that listens on one socket, before a service that listens on another one.
 async fn guard_between_sockets(
     guarded: &GuardedSite,
     sockets: &SocketFolder,

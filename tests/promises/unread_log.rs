@@ -16,7 +16,7 @@ use fencegate_tests::{
 use futures_util::future::join_all;
 use serde_json::json;
 
-/// Longer than the process waits at its end for a reader of its log.
+/// Longer than a process waits at its end until its log is read.
 const ENDS: Duration = Duration::from_secs(10);
 
 /// A gateway whose log nobody reads serves requests and ends on SIGTERM.
@@ -28,7 +28,7 @@ async fn gateway_survives_unread_log() {
     let policy = policy.with_route(json!({"name": "away", "upstream": "away", "fence": "none",
         "match": {"methods": ["PUT"], "path": "/away"}}));
     let gateway = UnreadProcess::gateway(policy, &[]).await;
-    // Each of these requests is a line, on each of the workers.
+    // Each of these requests writes a line, on each of the workers.
     for _ in 0..20 {
         let refused =
             TestRequest::with_method("PUT", "/away").send_to(gateway.public).await.expect("an answer");
@@ -40,7 +40,7 @@ async fn gateway_survives_unread_log() {
 
 /// A gateway whose access log nobody reads serves requests and ends on SIGTERM.
 ///
-/// As in a container, where one reader takes both: the line of each request finds no room any more.
+/// One pipe takes both logs, as in a container, so the line of each request has no room any more.
 #[tokio::test]
 async fn gateway_survives_unread_access_log() {
     let site = TestSite::fresh().await;

@@ -37,7 +37,7 @@ use super::{
 
 const MIB: usize = 1 << 20;
 
-/// Bodies up to 64 KiB are taken in full. Larger bodies are streamed.
+/// A policy in which bodies up to 64 KiB are buffered, and larger bodies are streamed.
 fn with_streaming(policy: TestPolicy) -> TestPolicy {
     policy
         .with("/listeners/public/limits/max_body", "64KiB")
@@ -49,7 +49,7 @@ async fn gateway(site: &TestSite, name: &str) -> Gateway {
     Gateway::start(&with_streaming(site.policy(name))).await
 }
 
-/// Neighbouring bytes and pieces differ, so a lost or doubled piece is seen.
+/// A body in which neighbouring bytes and pieces differ, so that a lost or doubled piece is noticed.
 fn body(length: usize) -> Vec<u8> {
     (0..length).map(|place| (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]).collect()
 }
@@ -59,7 +59,7 @@ fn body(length: usize) -> Vec<u8> {
 async fn large_body_keeps_one_token() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
-    // More than all buffers of the gateway hold.
+    // The body is larger than all buffers of the gateway.
     let body = body(3 * MIB);
     for framing in
         [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2, UploadFraming::Http2Length]
@@ -118,7 +118,7 @@ async fn large_body_refused_without_opt_in() {
     assert_eq!(site.origin.log().records.len(), 0);
 }
 
-/// A gibibyte goes up under the lock and leaves the memory of the gateway flat.
+/// An upload of a gibibyte under the lock arrives intact, and the memory of the gateway does not grow with it.
 #[tokio::test]
 async fn gibibyte_upload_keeps_memory_flat() {
     let site = TestSite::fresh().await;
@@ -158,7 +158,7 @@ async fn slow_upstream_backpressures_client() {
     assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
-/// Uploads that wait on the connection of the holder do not keep the rest of its body away.
+/// Uploads that wait for the key do not block the body of its holder on the same connection.
 ///
 /// Many uploads share one connection, as behind a proxy.
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn waiting_uploads_spare_shared_connection() {
         Gateway::start(&with_streaming(site.policy("gw-1")).with("/routes/0/fence/wait", "30s")).await;
     let tree = site.tree().await;
     let shared = SharedConnection::connect(&gateway).await;
-    // Both halves are more than the window of a stream.
+    // Each half is larger than the window of a stream.
     let body = body(256 << 10);
     let mut holder = shared.upload("/pay/7").await;
     holder.send(&body[..128 << 10]).await;
@@ -178,7 +178,7 @@ async fn waiting_uploads_spare_shared_connection() {
     for _ in 0..WAITERS {
         let mut upload = shared.upload("/pay/7").await;
         let body = body.clone();
-        // The upload sends as much as it may. The rest follows when it has the key.
+        // The upload sends as much as its window allows, and the rest when it has the key.
         waiting.push(tokio::spawn(async move {
             upload.send(&body).await;
             upload.finish().await
@@ -197,7 +197,7 @@ async fn waiting_uploads_spare_shared_connection() {
     History::from_log(&log).assert_holds();
 }
 
-/// Some bodies are streamed and some are not. Each gateway keeps the key between its requests.
+/// Streamed and buffered uploads of one key never overlap, also where gateways keep the key between requests.
 #[tokio::test]
 async fn uploads_of_one_key_never_overlap() {
     let site = TestSite::fresh().await;
@@ -223,7 +223,8 @@ async fn uploads_of_one_key_never_overlap() {
 
 /// A client that goes while its upload waits for the lock leaves the queue within a second.
 ///
-/// The gateway does not read the body while it waits, so it has to look whether the client is there.
+/// The gateway does not read the body while it waits, so it has to check in another way whether the client is
+/// connected.
 #[tokio::test]
 async fn waiting_upload_leaves_queue_on_disconnect() {
     let site = TestSite::alone().await;
@@ -234,7 +235,7 @@ async fn waiting_upload_leaves_queue_on_disconnect() {
         [(UploadFraming::Length, false), (UploadFraming::Chunked, true), (UploadFraming::Http2, false)]
     {
         let mut upload = InFlightUpload::begin(&gateway, framing, "/pay/7", MIB).await;
-        // More than the gateway takes in full, and within the first window of a stream.
+        // This is more than the gateway buffers, and fits into the first window of a stream.
         upload.send(&body(96 << 10)).await;
         tree.wait_waiters(1).await;
         let left = Instant::now();
@@ -267,7 +268,7 @@ async fn upload_before_sigterm_is_finished() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
-/// The time for the answer begins at the end of the upload. A slow client is not the upstream's fault.
+/// `response_timeout` counts from the end of the upload, so that a slow client is not counted against the upstream.
 #[tokio::test]
 async fn slow_upload_may_exceed_response_timeout() {
     let site = TestSite::alone().await;
@@ -278,13 +279,13 @@ async fn slow_upload_may_exceed_response_timeout() {
     let send_slowly = async |framing, path| {
         let mut upload = InFlightUpload::begin(&gateway, framing, path, body.len()).await;
         upload.send(&body[..MIB / 2]).await;
-        // Longer than the time for the answer.
+        // The pause is longer than `response_timeout`.
         tokio::time::sleep(Duration::from_millis(800)).await;
         upload.send(&body[MIB / 2..]).await;
         assert_eq!(upload.finish().await, (200, "done".to_owned()), "{framing:?}");
     };
     tokio::join!(send_slowly(UploadFraming::Length, "/pay/7"), send_slowly(UploadFraming::Http2, "/pay/8"));
-    // The time for the answer begins at that moment, and can run out.
+    // `response_timeout` counts from the end of the upload, and can pass.
     let latch = site.origin.hold("/pay/7");
     let late = streams.send(&TestRequest::post("/pay/7").body(body)).await.expect("answered");
     assert_eq!((late.status, late.reason().as_str()), (504, "outcome-unknown"));

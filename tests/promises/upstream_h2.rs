@@ -73,10 +73,10 @@ async fn connection_carries_one_exchange() {
     assert_eq!(got.iter().map(|got| got.connection).collect::<BTreeSet<_>>().len(), 8);
 }
 
-/// The response to a request that has left in full is taken whole after the session deadline.
+/// After the session deadline a gateway still receives the whole response to a request that it has sent completely.
 ///
-/// The answer is true, because all of the request had left. A body larger than the windows arrives only if the
-/// gateway opens them.
+/// The response is true, because the request was complete. A body larger than the windows arrives only if the gateway
+/// opens them further.
 #[tokio::test]
 async fn complete_request_keeps_response_after_deadline() {
     const LARGE: usize = 1 << 20;
@@ -98,9 +98,9 @@ async fn complete_request_keeps_response_after_deadline() {
     assert!(outcome.starts_with("done") && outcome.contains("proof=lost"), "{outcome}");
 }
 
-/// A request whose response came before it was read is not sent to its end.
+/// The rest of a request body is not sent when the response comes before the body was read.
 ///
-/// The rest of the body must not follow in the time of the next holder.
+/// The rest must not be sent during the tenure of the next holder.
 #[tokio::test]
 async fn early_response_stops_request_body() {
     let site = TestSite::fresh().await;
@@ -153,7 +153,7 @@ async fn closing_connection_costs_no_request() {
         // The gateway has read the upstream's GOAWAY: it closes the connection.
         origin.wait_closed(n + 1).await;
     }
-    // And while the GOAWAY is on its way. The upstream takes such a request.
+    // Now requests also come while the GOAWAY is on its way. The upstream serves them.
     for n in 0..20 {
         let answer = gateway.send(&TestRequest::post("/pay/7/last")).await;
         assert_eq!(
@@ -223,7 +223,7 @@ async fn upstream_chooses_protocol_with_auto() {
 
 /// No frame of a request leaves after the session is lost.
 ///
-/// The check of the proof lies below the frames as well.
+/// The proof of the session is checked below HTTP/2, in each write to the socket.
 #[tokio::test]
 async fn no_frame_leaves_after_session_loss() {
     let site = TestSite::fresh().await;

@@ -27,7 +27,7 @@ fn over_tls(policy: TestPolicy, address: SocketAddr, tls: Value) -> TestPolicy {
         .with("/upstreams/ledger/tls", tls)
 }
 
-/// An authority whose certificate is in the folder.
+/// Makes an authority whose certificate is in the folder.
 fn authority(folder: &Path) -> TestCa {
     let authority = TestCa::new();
     authority.write(&folder.join("ca.pem"));
@@ -111,9 +111,10 @@ async fn client_certificate_is_shown_on_request() {
     assert_eq!(site.origin.count("/pay/8"), 0);
 }
 
-/// Files that change are used for new connections, and bad ones change nothing.
+/// Files that change are used for new connections, and invalid files change nothing.
 ///
-/// First another authority signs, and only that authority is trusted. Then the file is written half.
+/// First the server gets a certificate of another authority, which alone is trusted then. Then the file is written only
+/// half.
 #[tokio::test]
 async fn changed_files_apply_bad_files_ignored() {
     let site = TestSite::fresh().await;
@@ -175,8 +176,8 @@ async fn unusable_files_prevent_start() {
 
 /// No byte of a request leaves through TLS after the session is lost.
 ///
-/// The check of the proof lies below TLS: bytes that were encrypted before the session was lost do not leave after
-/// it.
+/// The proof of the session is checked below TLS: bytes that were encrypted before the session was lost are not sent
+/// after it.
 #[tokio::test]
 async fn no_byte_leaves_after_session_loss() {
     let site = TestSite::fresh().await;

@@ -28,7 +28,7 @@ use self::{
     faulty::{FaultyDatabase, FaultyInstance},
 };
 
-/// A run takes longer than other commands: many cases, each of several requests, on a machine that does other things too.
+/// The time limit of a run in seconds. A run has many cases of several requests each, on a machine with other tests.
 const LONGEST: &str = "150";
 
 async fn command(arguments: &[&str]) -> Output {
@@ -37,7 +37,7 @@ async fn command(arguments: &[&str]) -> Output {
     spawn_blocking(move || command.output()).await.expect("no panic").expect("started")
 }
 
-/// What came of a run: the exit code, and the names of the cases by verdict.
+/// The result of a run: the exit code, and the report with the names of the cases by verdict.
 #[derive(Debug)]
 struct VerifyResult {
     code: Option<i32>,
@@ -66,7 +66,7 @@ impl VerifyResult {
     }
 }
 
-/// Two instances of a service with this fault, verified in full.
+/// Verifies two instances of a service with this fault, with all cases.
 async fn verify_faulty(fault: ServiceFault, more: &[&str]) -> VerifyResult {
     let database = FaultyDatabase::new();
     let one = FaultyInstance::start(&database, fault).await;
@@ -111,7 +111,7 @@ async fn faultless_service_passes() {
 /// A fault, further options of the command, the case that names the fault, and other cases that may fail.
 type PlantedFault = (ServiceFault, &'static [&'static str], &'static str, &'static [&'static str]);
 
-/// The number of runs at once. Each run has a process, and two instances of a service.
+/// The number of runs at once. Each run is a process and two instances of a service.
 const AT_ONCE: usize = 4;
 
 async fn assert_planted_faults_found(planted: &[PlantedFault], more: &[&str]) {
@@ -129,7 +129,7 @@ async fn assert_planted_faults_found(planted: &[PlantedFault], more: &[&str]) {
     }
 }
 
-/// For a fault that each request shows. Others show in some rounds of a race only.
+/// For a fault that each request shows. Other faults show only in some rounds of a race.
 const FEWER_ROUNDS: &[&str] = &["--rounds", "4"];
 
 /// In a full run, each fault fails with the case that names it, and with no unrelated case.
@@ -137,7 +137,7 @@ const FEWER_ROUNDS: &[&str] = &["--rounds", "4"];
 async fn planted_fault_fails_its_case() {
     const RACES: &[&str] = &["overtaken", "writers", "same-token-apart", "overtaken-apart"];
     const APART: &[&str] = &["overtaken-apart", "writers"];
-    // 16 is below 8 as text.
+    // As decimal text 16 sorts before 8, so these cases may fail too.
     const DIGITS: &[&str] = &["beyond-32-bits", "held-body", "overtaken", "overtaken-apart", "writers"];
     let planted: &[PlantedFault] = &[
         (ServiceFault::CheckOutside, &[], "same-token", RACES),
@@ -210,7 +210,7 @@ async fn further_faults_fail_their_case() {
 
 /// A service that reports an operation as not done has to close its name.
 ///
-/// A service that is asked what became of an operation, as a guard asks.
+/// The run asks the service for the outcome of operations by the probe that a guard would use.
 #[tokio::test(flavor = "multi_thread")]
 async fn not_done_answer_must_be_final() {
     const CASES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repeat-runs"];

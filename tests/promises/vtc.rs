@@ -12,10 +12,10 @@ use tokio::task::spawn_blocking;
 
 use crate::wire;
 
-/// Streams of one connection at once, which a test can reach.
+/// The limit of streams on one connection, small enough for a test to reach.
 const STREAMS: usize = 8;
 
-/// The files, sorted.
+/// The files of the cases, sorted.
 fn files() -> Vec<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vtc");
     let entries = fs::read_dir(folder).expect("the folder of the cases").flatten();
@@ -25,10 +25,10 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What varnishtest said, if it found something wrong.
+/// Runs varnishtest on a file. Returns its output if it has found a fault.
 fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String> {
     let home = scratch::temp_dir();
-    // As varnishtest takes an address: with a space before its port.
+    // varnishtest expects an address with a space before its port.
     let address = |name: &str, address: SocketAddr| format!("-D{name}={} {}", address.ip(), address.port());
     let arguments = [
         format!("TMPDIR={}", home.path().display()),
@@ -44,7 +44,8 @@ fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String
     (!passed).then(|| child.log())
 }
 
-/// The services of the cases listen on one port, one after another, because a gateway is told of it before.
+/// Every case of varnishtest holds. All its services listen on one port, one after another, because the gateway is
+/// started with that address.
 #[tokio::test]
 async fn every_varnishtest_case_holds() {
     let site = TestSite::fresh().await;

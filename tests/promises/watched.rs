@@ -35,15 +35,15 @@ const VARIABLES: [(&str, &str); 6] = [
     ("$instance", ".*"),
 ];
 
-/// Everything that is watched, and what it did.
+/// The processes that Prometheus watches, and Prometheus.
 struct MonitoredSite {
     prometheus: Prometheus,
     _guarded: GuardedSite,
 }
 
 impl MonitoredSite {
-    /// A request of the victim is on its way when the victim stops; another gateway is granted its key; the bytes
-    /// arrive too late; the victim wakes up.
+    /// Stops a gateway whose request is on its way, and lets another gateway get its key. The request arrives too late,
+    /// and then the first gateway is resumed.
     async fn run_accident() -> Self {
         let guarded = GuardedSite::fresh().await;
         let keys = TlsFiles::new();
@@ -82,7 +82,7 @@ impl MonitoredSite {
         };
         let load_apart = RunningLoad::start("apart", &apart);
         assert_eq!(next.send(&TestRequest::post("/nowhere")).await.status, 404);
-        // A counter has to be seen at zero before it grows.
+        // A counter must have been scraped at zero before it grows.
         wait_series(&prometheus, "rate(fencegate_zk_session_expirations_total[4s])", 3).await;
 
         let hold = relay.hold_containing(OLD);
@@ -106,7 +106,7 @@ impl MonitoredSite {
     }
 }
 
-/// Polls until an expression gives so many series: Prometheus tells whoever asks.
+/// Polls until an expression gives this number of series, because Prometheus sends no event.
 async fn wait_series(prometheus: &Prometheus, expression: &str, series: usize) {
     let seen = async {
         while prometheus.query(expression).await.len() < series {
@@ -151,7 +151,7 @@ fn dashboard_expressions() -> Vec<(String, String)> {
             let asked = variable["query"]["query"].as_str().expect("a query");
             let inside = asked.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
             let (series, label) = inside.and_then(|inside| inside.rsplit_once(", ")).expect("of a label");
-            // Where a Prometheus knows of no clusters, there is none to choose.
+            // A Prometheus without a cluster label has no values for this variable.
             if label != "cluster" {
                 found.push((format!("{}: {}", title(&dashboard), variable["name"]), series.to_owned()));
             }
@@ -160,7 +160,7 @@ fn dashboard_expressions() -> Vec<(String, String)> {
     found
 }
 
-/// Names that no gateway and no guard has, in any expression.
+/// The names in an expression that neither a gateway nor a guard has.
 fn unknown_names(expression: &str) -> Vec<String> {
     let documented = fs::read_to_string(deploy().join("METRICS.md")).expect("shipped");
     let selected = selectors(expression).into_iter();
@@ -224,7 +224,7 @@ async fn dashboards_and_rules_find_data() {
         assert_eq!(rule["health"], "ok", "{rule}");
         let wanted = if rule["type"] == "recording" { vec![name.to_owned()] } else { selectors(query) };
         assert!(!wanted.is_empty(), "{name} asks for nothing: {query}");
-        // There is no filter here. `alerts_fire` has one.
+        // No filter runs here. The tests in `alerts_fire` have one.
         for selector in wanted.into_iter().filter(|selector| !selector.starts_with("fencegate_clock_")) {
             assert!(prometheus.count_values(&selector).await > 0, "{name}: nothing for {selector}");
         }

@@ -11,7 +11,7 @@ use tokio::{sync::OnceCell, task::spawn_blocking};
 
 use super::clients::{node_with_package, python_with_package, run, text};
 
-/// Says back what it is told, and first which fencing fields it was asked with.
+/// A server that first sends the fencing fields of its request, and then each message back.
 const SERVER: &str = r#"
 import asyncio
 from websockets.asyncio.server import serve
@@ -29,7 +29,7 @@ async def main():
 asyncio.run(main())
 "#;
 
-/// Texts and bytes of many sizes, and one that is larger than any buffer on the way.
+/// A client that sends texts and bytes of many sizes, also some that are larger than any buffer on the way.
 const PYTHON: &str = r#"
 import asyncio, os, sys
 from websockets.asyncio.client import connect
@@ -102,6 +102,6 @@ async fn foreign_websocket_clients_are_echoed() {
         let said = text(&run("env", &[modules, "node", "-e", NODE, &url]).await);
         assert!(said.starts_with(token) && said.trim().ends_with("1000"), "node, {path}: {said}");
     }
-    // Each of them gave its key back.
+    // Each client has released its key.
     gateway.wait_gauge("fencegate_locks_held", 0.0).await;
 }

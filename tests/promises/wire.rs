@@ -52,7 +52,7 @@ async fn assert_cases_hold(file: &str) {
             wrong.push_str(&judge::report(&case, &played, &complaints));
         }
     }
-    // A request that arrived late belongs to no case, and is an error.
+    // A request that arrives after its case is an error.
     assert!(wrong.is_empty(), "{wrong}");
     assert_eq!(
         service.request_count(),

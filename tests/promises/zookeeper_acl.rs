@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::time::{Duration, sleep};
 use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
 
-/// Somebody who comes with a certificate that the servers believe.
+/// Connects with a certificate that the servers accept.
 async fn connect_as(servers: &TlsEnsemble, name: &str) -> Client {
     let tls = servers.tls_for_client(name);
     let read = |field: &str| fs::read_to_string(tls[field].as_str().expect("a path")).expect("written");
@@ -31,7 +31,7 @@ async fn connect_as(servers: &TlsEnsemble, name: &str) -> Client {
     connector.secure_connect(&servers.addresses().join(",")).await.expect("it is let in")
 }
 
-/// Tries everything that would help a stranger, at every node below a root.
+/// Asserts that a stranger is refused everything at every node below a root.
 async fn assert_everything_refused(stranger: &Client, root: &str, paths: &[String]) {
     let open = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     for path in [""].into_iter().chain(paths.iter().map(String::as_str)) {
@@ -57,7 +57,7 @@ async fn run(verbs: &[&str], policy: &TestPolicy) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// What `acl show` tells programs.
+/// True if `acl show` succeeds, and its JSON output.
 async fn run_acl_show_json(policy: &TestPolicy) -> (bool, Value) {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -65,7 +65,7 @@ async fn run_acl_show_json(policy: &TestPolicy) -> (bool, Value) {
     (output.status.success(), serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
-/// True if the strict check finds nothing, with its output.
+/// True if the strict check finds nothing, and its output.
 async fn run_strict_check(policy: &TestPolicy) -> (bool, Value) {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -85,8 +85,8 @@ fn closed_acl_policy(site: &TestSite, servers: &TlsEnsemble, name: &str, identit
 
 /// A stranger's certificate can neither read nor take a lock.
 ///
-/// Two gateways with a certificate each, and both in the lists of both. Each has a lock, one request waits, and there
-/// are operations.
+/// Two gateways have a certificate each, and both list both identities. Each holds a lock, one request waits, and
+/// operations are recorded.
 #[tokio::test]
 async fn stranger_cannot_read_or_take_lock() {
     let site = TestSite::secured().await;
@@ -107,7 +107,7 @@ async fn stranger_cannot_read_or_take_lock() {
     assert_everything_refused(&strangers, &site.root, &paths).await;
     for path in &paths {
         let mut access = tree.access(path).await;
-        // The ACL lists our own identity twice: as the session's own, and by name.
+        // The ACL contains our own identity twice: as that of the session, and by its name.
         access.sort();
         access.dedup();
         assert_eq!(access, both, "{path}");
@@ -127,7 +127,7 @@ async fn stranger_cannot_read_or_take_lock() {
 
 /// A program that is no gateway has locks over TLS that strangers can neither read nor take.
 ///
-/// A program that uses the crate of locks directly.
+/// The program uses the lock crate directly.
 #[tokio::test]
 async fn library_program_has_closed_locks() {
     let site = TestSite::secured().await;
@@ -158,9 +158,9 @@ async fn library_program_has_closed_locks() {
     assert!(told.err().is_some_and(|error| error.to_string().contains("/nowhere.pem")));
 }
 
-/// A gateway with another identity is refused at once and does not wait.
+/// A gateway with another identity is refused at once, without waiting.
 ///
-/// The gateway is refused at once, with the cause: it has a session and may read nothing.
+/// It has a session but may read nothing, and reports this cause.
 #[tokio::test]
 async fn foreign_identity_fails_at_once() {
     let site = TestSite::secured().await;
@@ -186,7 +186,7 @@ async fn foreign_identity_fails_at_once() {
 
 /// An open installation is closed while its gateways serve.
 ///
-/// From open nodes to closed ones, one gateway after the other, while requests go on.
+/// The ACLs change from open to closed at one gateway after the other, while requests run.
 #[tokio::test]
 async fn open_installation_closes_while_serving() {
     let site = TestSite::secured().await;
@@ -211,7 +211,7 @@ async fn open_installation_closes_while_serving() {
     old.stop().await;
     let old = Gateway::start(&shut("gw-1")).await;
     let held = site.origin.hold_request(&old, TestRequest::post("/pay/8")).await;
-    // A gateway that was forgotten: the plans of the other gateways are closed to it already.
+    // This gateway was not listed, so it cannot read the plans of the other gateways.
     let forgotten = site.policy("gw-4").with("/zookeeper/tls", servers.tls_for_client("forgotten"));
     let forgotten = GatewayLaunch::new(&forgotten).start().await;
     let (set, told) = run(&["acl", "set"], &shut("gw-3")).await;
@@ -240,9 +240,9 @@ async fn open_installation_closes_while_serving() {
     assert_eq!(members, ["x509:CN=rolled"]);
 }
 
-/// Without the secret of a digest nobody reads or deletes a lock node.
+/// Without the secret of a digest no client can read or delete a lock node.
 ///
-/// A name and a secret, on a server that knows neither. The ACL of a node is made of both.
+/// The ACL of a node is made of a name and a secret, and the server need not know either.
 #[tokio::test]
 async fn digest_secret_protects_lock_nodes() {
     // The root is not below a node that other tests share.
@@ -282,7 +282,7 @@ fn with_password(site: &TestSite, home: &TempDir, password: &str) -> TestPolicy 
     policy.with("/zookeeper/acl", "closed")
 }
 
-/// Every path below the root, without it.
+/// Every path below the root, without the root.
 async fn below(client: &Client, root: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![String::new()];

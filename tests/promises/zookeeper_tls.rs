@@ -29,7 +29,7 @@ use tokio::{
     time::sleep,
 };
 
-/// A policy whose certificate can be replaced.
+/// A policy whose certificate file can be replaced.
 struct ReplaceableCertificate {
     policy: TestPolicy,
     folder: TempDir,
@@ -51,7 +51,7 @@ impl ReplaceableCertificate {
     }
 }
 
-/// Polls: no event tells that `/ready` has changed.
+/// The interval at which `/ready` is polled, because no event reports its change.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 async fn wait_ready_text(gateway: &Gateway, words: &str) {
@@ -78,7 +78,7 @@ fn messages(said: &Value, code: &str) -> Vec<String> {
 
 /// Requests are serial under locks that are taken over TLS.
 ///
-/// Two gateways use TLS, and so do the verbs that ask ZooKeeper themselves.
+/// Two gateways use TLS, and so do the commands that connect to ZooKeeper themselves.
 #[tokio::test]
 async fn locks_over_tls_keep_requests_serial() {
     let site = TestSite::secured().await;
@@ -100,8 +100,8 @@ async fn locks_over_tls_keep_requests_serial() {
     assert!(valid.count() >= 2, "ours and that of each server: {said:#}");
 }
 
-/// Certificates that fail: signed by an unknown authority, expired, or missing. The log, `/ready` and the check name
-/// the cause.
+/// A client certificate that ZooKeeper refuses is reported with its cause in the log, in `/ready` and by the check: one
+/// of an unknown authority, an expired one, or none.
 #[tokio::test]
 async fn zookeepers_refusal_of_client_certificate_is_reported() {
     let site = TestSite::secured().await;
@@ -134,7 +134,7 @@ async fn zookeepers_refusal_of_client_certificate_is_reported() {
     assert!(!era.status.success() && error.contains("has expired"), "{error}");
 }
 
-/// A `tls` section without a certificate of our own.
+/// The `tls` section without a client certificate.
 fn tls_without_certificate(
     servers: &TlsEnsemble,
     beside: &ReplaceableCertificate,
@@ -153,15 +153,15 @@ async fn untrusted_servers_are_reported() {
     TestCa::new().write(&shown.file("ca.pem"));
     let gateway = GatewayLaunch::new(&shown.policy).start().await;
     wait_ready_text(&gateway, "nobody in `ca_file` has signed its certificate").await;
-    // The port without TLS.
+    // This port has no TLS.
     let plain = servers.plain_address().to_string();
     let plain = site.policy("gw-2").with("/zookeeper/servers", vec![plain]);
     let said = run_check_online(&plain).await;
     assert!(messages(&said, "FG0521").concat().contains("a port without TLS"), "{said:#}");
 }
 
-/// The connection breaks while the session lives. The next connection shows the certificate that the file then has,
-/// even an expired one.
+/// After a broken connection the next one shows the certificate that the file contains then, even an expired one. The
+/// session continues meanwhile.
 #[tokio::test]
 async fn reconnect_shows_current_certificate() {
     let site = TestSite::secured().await;
@@ -186,7 +186,7 @@ async fn reconnect_shows_current_certificate() {
     assert_eq!(gateway.metrics().await.sum("fencegate_zk_session_expirations_total", &[]), 0.0);
 }
 
-/// A server that only calls itself ZooKeeper when it is asked.
+/// A server that imitates ZooKeeper only in its answer to a query is reported.
 #[tokio::test]
 async fn imitation_zookeeper_is_reported() {
     let site = TestSite::fresh().await;

@@ -19,8 +19,8 @@ async fn forged_token_and_killed_gateway_fire() {
     let policy = guarded.policy("gw-1", &[guard.public]).with("/admin/address", admin.to_string());
     let gateway = Gateway::start(&policy).await;
     here.set_targets(&[gateway.admin, guard.admin]).await;
-    // A start more than a quarter of an hour ago explains no stale token. With the hurried times, a quarter of an
-    // hour is fifteen seconds.
+    // `FencegateStaleTokenUnexplained` fires only if no gateway or guard has started within a quarter of an hour, which
+    // is 15 s with the hurried times.
     here.wait_for_value(&format!("fencegate_build_info{{job=\"{}\"}} offset 16s", here.job())).await;
 
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);

@@ -61,7 +61,7 @@ async fn unread_log_fires() {
     };
     let dropped = async {
         loop {
-            // HTTP/2 writes a hundred lines about a request.
+            // At log level `trace` the HTTP/2 library writes about a hundred lines for each request.
             for answer in join_all((0..50).map(|_| client.send(&TestRequest::get("/read")))).await {
                 assert_eq!(answer.expect("answered").status, 200);
             }

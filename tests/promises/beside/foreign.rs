@@ -63,9 +63,9 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
 pub(super) struct SharedAccount {
     /// The path of the lock.
     pub(super) lock: String,
-    /// The key that gateways have for it.
+    /// The key of the account at gateways.
     pub(super) key: String,
-    /// The path of its requests.
+    /// The path of requests for the account.
     pub(super) target: String,
 }
 
@@ -88,7 +88,7 @@ impl ForeignProgram {
         Self::start_on(site, kind, name, &SharedAccount::seven(site), pause).await
     }
 
-    /// The same with the lock of account 7 at another path.
+    /// Starts a program that takes the lock of account 7 at `path`, with `name` and `pause` as for [`Self::start`].
     pub(super) async fn start_at(
         site: &TestSite,
         kind: ForeignLock,
@@ -100,7 +100,7 @@ impl ForeignProgram {
         Self::start_on(site, kind, name, &account, pause).await
     }
 
-    /// The same with another account.
+    /// Starts a program that takes the lock of `account`, with `name` and `pause` as for [`Self::start`].
     pub(super) async fn start_on(
         site: &TestSite,
         kind: ForeignLock,
@@ -139,7 +139,7 @@ impl ForeignProgram {
     }
 
     /// # Panics
-    /// With the output of the program.
+    /// Panics with the output of the program if it contains `TROUBLE`.
     pub(super) fn assert_no_trouble(&self) {
         let output = self.0.log();
         assert!(!output.contains("TROUBLE"), "{output}");

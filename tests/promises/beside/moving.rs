@@ -22,8 +22,8 @@ use super::{
     foreign::JavaService,
 };
 
-/// The `fence` of the route from the second step on. The first step made the service skip its own lock when a gateway
-/// holds it.
+/// The `fence` of the route in the second to the fifth step. The first step makes the service skip its own lock when a
+/// gateway holds it.
 fn fence_steps(locks: &str) -> [Value; 4] {
     let curators = json!({
         "key": "order/{path.account}", "layout": "curator-mutex", "lock_path": format!("{locks}/{{path.account}}"),
@@ -41,7 +41,7 @@ fn fence_steps(locks: &str) -> [Value; 4] {
     ]
 }
 
-/// Two clients request each operation at about the same time.
+/// A request whose operation the next or the previous call requests too: two clients send it at about the same time.
 fn request_sent_twice(path: &str) -> TestRequest {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let operation = ASKED.fetch_add(1, Ordering::Relaxed) / 2;
@@ -95,7 +95,7 @@ async fn service_moves_behind_gateways_under_load() {
     let fences = fence_steps(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
     let load = RunningLoad::start("through", &LoadPlan::payments(&[&one, &two], 3, 6, 100_000));
-    // Jobs that call the service directly, as they always did.
+    // Jobs call the service directly, without a gateway, as they did before the move.
     let direct = LoadPlan { gateways: vec![service.address], ..LoadPlan::payments(&[&one], 3, 3, 100_000) };
     let mut direct = Some(RunningLoad::start("direct", &direct));
     let served = async || site.origin.wait_for_request("/pay/0", site.origin.count("/pay/0") + 10).await;

@@ -89,7 +89,7 @@ fn announce(guarded: &GuardedSite) {
 struct AgreementCounts {
     sent: usize,
     fenced: usize,
-    /// Compared with the access log.
+    /// The number of requests whose explanation was compared with a line of the access log.
     written: usize,
 }
 
@@ -135,7 +135,7 @@ async fn assert_explain_agrees(
         }
         explanations.push(explanation);
     }
-    // A lock's parent goes with its last node.
+    // The parent of a lock is removed with its last node, so the locks were recorded while they existed.
     let made = followed.stop().await;
     let missing: Vec<&String> = locks.iter().filter(|lock| !made.contains(*lock)).collect();
     assert!(missing.is_empty(), "never locked: {missing:?} of {made:?}");

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{send_bytes, spelled::HOST};
 
-/// A fence for each kind of source of which spellings are sent, beside paths without a lock.
+/// Routes with one fence for each kind of key source whose spellings vary, and a route and paths without a lock.
 fn routed(policy: &TestPolicy) -> TestPolicy {
     let fenced = |name: &str, path: &str, key: &str| json!({"name": name, "upstream": "ledger", "match": {"methods": ["POST"], "path": path}, "fence": {"keys": [key]}});
     let routes = json!([
@@ -22,7 +22,7 @@ fn routed(policy: &TestPolicy) -> TestPolicy {
     policy.clone().with("/routes", routes).with("/unmatched", json!({"pass": "ledger"}))
 }
 
-/// Runs on a thread of its own, because it starts its own runtime.
+/// Runs `explain` with variants on a thread of its own, because it starts its own runtime.
 fn run_explain(plan: &GatewayPlan, request: &SampleRequest) -> RequestExplanation {
     let explanation =
         thread::scope(|scope| scope.spawn(|| explain::explain_with_variants(plan, request)).join());

@@ -26,7 +26,7 @@ async fn assert_quarantined(guard: &Guard, epoch: u64) {
     assert_refused(&answer, "quarantine");
 }
 
-/// The answer of a gateway that repeats its request. The gateway is refused while the quarantine of the store lasts.
+/// Repeats a request until it is served, because the store refuses gateways during its quarantine. Returns the answer.
 async fn wait_served(gateway: &Gateway, path: &str) -> ClientResponse {
     let answered = async {
         loop {
@@ -50,7 +50,7 @@ async fn restore_refuses_older_tokens() {
     let site = &guarded.site;
     wait_served(&gateway, "/pay/7").await;
     source.backup_report().await;
-    // One key has a newer token than in the backup, and one is not in it.
+    // After the backup, one key gets its first token, and another key gets a newer token.
     wait_served(&gateway, "/pay/8").await;
     let second = Gateway::start(&guarded.policy("gw-2", &[source.guard.public])).await;
     let pending = second.begin(TestRequest::post("/pay/7"));
@@ -219,7 +219,7 @@ async fn restore_needs_replace_and_stopped_guard() {
     source.assert_executed(&StampedRequest::new("a", 51), "/pay").await;
     source.guard.stop().await;
     target.assert_restore_refused(&floor, "--replace").await;
-    // The old store has seen more than the backup.
+    // The old store has a token above this floor, which the backup has not.
     let (code, _, log) = target.run_restore(&["--floor", "50", "--replace"]).await;
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0615"), "{log}");
@@ -229,7 +229,7 @@ async fn restore_needs_replace_and_stopped_guard() {
     let highest = old.marks.values().map(DurableKeyWatermarks::highest).max();
     assert_eq!((highest, old.floor), (Some(51), FLOOR), "it is what it was");
 
-    // An unreadable store is replaced as well.
+    // An unreadable store is also replaced only with `--replace`.
     fs::write(target.launch.store(), b"no store at all").expect("our own file");
     target.assert_restore_refused(&floor, "FG0614").await;
     target.restore_report(&["--floor", "60", "--replace"]).await;

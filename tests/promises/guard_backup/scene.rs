@@ -12,7 +12,7 @@ use fencegate_tests::{
 };
 use serde_json::Value;
 
-/// Exit code, stdout, stderr.
+/// The exit code, stdout and stderr of a command.
 pub(super) type CommandOutput = (Option<i32>, String, String);
 
 pub(super) async fn run_verb(arguments: &[&str]) -> CommandOutput {
@@ -76,7 +76,7 @@ pub(super) fn names(folder: &Path) -> Vec<String> {
     entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Another machine, without the store.
+/// Another machine, which has the policy of the guard and no store.
 pub(super) struct RestoreTarget {
     pub(super) launch: GuardLaunch,
     pub(super) file: PathBuf,

@@ -34,7 +34,7 @@ struct FileGuard {
     running: Vec<(PresentedDispatch, DispatchId)>,
 }
 
-/// How the guard with the file ends.
+/// The way in which the guard with the file ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GuardEnd {
     InOrder,
@@ -48,7 +48,7 @@ impl FileGuard {
         let remembered = file.recover(TERMS.max_execution).expect("readable");
         let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
         let mut alone = Self { register, file, clock, random: SmallRng::seeded(seed), running: Vec::new() };
-        // A new store admits nothing at first, so this time is waited for.
+        // A new store admits nothing during its quarantine, so its time is passed here.
         alone.advance_time(TERMS.max_execution + Duration::from_secs(1));
         alone
     }
@@ -102,7 +102,7 @@ impl FileGuard {
         }
     }
 
-    /// Ends as a guard that drains nothing.
+    /// Ends the guard. At an end in order it writes what a guard writes that has no request to wait for.
     fn end(mut self, end: GuardEnd) {
         if end == GuardEnd::Killed {
             return;

@@ -56,9 +56,9 @@ impl MigrationLoad {
         let addresses = [0, 1].map(|at| address(ports[at]).parse().expect("an address"));
         let policy = |name| {
             let policy = guarded.policy_through(name, &addresses);
-            // Sets how often a gateway tries an address again where no guard was.
+            // Sets how often a gateway tries an address again at which no guard has answered.
             let policy = policy.with("/upstreams/ledger/dns", json!({"refresh": "200ms"}));
-            // The second guard is away for most of the time.
+            // The second guard runs only after the move. A short ejection lets gateways find it soon.
             let policy = policy.with("/upstreams/ledger/eject", json!({"failures": 5, "for": "100ms"}));
             policy.with("/routes/0/fence/once", json!({"store": "guard"}))
         };
@@ -102,7 +102,7 @@ impl MigrationLoad {
         let history = History::from_log(&guarded.site.origin.log()).with_results(&results);
         history.assert_holds();
         assert!(history.tenures() > 30, "{} tenures hand nothing over", history.tenures());
-        // What was done before the move is not done again.
+        // Operations that were done before the move are not executed again.
         for gateway in &gateways {
             for number in 0..EARLY {
                 let again = gateway.send(&repeated_request(number, "again")).await;

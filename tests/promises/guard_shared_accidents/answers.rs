@@ -29,7 +29,7 @@ async fn lost_admission_answer_is_recovered() {
             matches!(again, AdmitReply::Rejected(DispatchRefusedError::Duplicate { .. })),
             "{lost:?}: {again:?}"
         );
-        // The same for the answer to the end of the dispatch.
+        // The answer to the end of a dispatch may be lost as well: the end still opens the key.
         proxy.cut_next(&first.name.to_string(), lost);
         guard.end_dispatch(&first, DispatchEnd::Known);
         let next = claim("acct/7", 21, 1);

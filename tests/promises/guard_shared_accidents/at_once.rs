@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::steps::{admit, admit_running, claim, open_guard, wait_processed};
 
-/// The dispatches at work on each key, and the newest epochs that were.
+/// For each key, the dispatches at work and the newest epochs that wrote or read.
 #[derive(Default)]
 struct ActiveKeys(Mutex<HashMap<String, KeyActivity>>);
 

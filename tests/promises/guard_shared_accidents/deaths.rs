@@ -40,7 +40,7 @@ async fn dead_guard_closes_its_keys_only() {
     let now_doubtful = other.check_and_register(&next, name, None).await.expect("the database answers");
     let AdmitReply::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
     assert!(clock.now() + left >= since + TERMS.send_within + TERMS.max_execution, "{left:?} is too early");
-    // It comes back.
+    // The first guard runs again.
     assert_eq!(one.send_heartbeat().await, Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(one.wait_for_loss().await, Gone::Dead);
     assert!(!lease.is_valid(clock.now()));
@@ -49,7 +49,7 @@ async fn dead_guard_closes_its_keys_only() {
     advance_time(&clock, &[&other], left).await;
     let second = other.check_and_register(&next, name, None).await.expect("the database answers");
     let AdmitReply::Running { dispatch, .. } = second else { panic!("{second:?}") };
-    // Whatever it still reports is about its own dispatch.
+    // The first guard may still report ends of its own dispatch. They do not end the dispatch of the other guard.
     one.end_dispatch(&running, DispatchEnd::Known);
     one.end_dispatch(&running, DispatchEnd::InDoubt { until: clock.now() });
     tokio::time::sleep(Duration::from_millis(200)).await;

@@ -58,7 +58,7 @@ async fn admit_operation(
     }
 }
 
-/// What one guard writes of an operation the other reads, until the operation is forgotten.
+/// A guard reads the operations that another guard has recorded, until they are forgotten.
 #[tokio::test]
 async fn guards_share_operation_records() {
     let [first, second, third] = [1, 2, 3].map(|id| OperationId::from_bytes([id; 32]));

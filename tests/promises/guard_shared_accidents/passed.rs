@@ -9,7 +9,7 @@ use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{admit, admit_running, claim, open_guard, wait_processed};
 
-/// How long the key `a` is closed by a doubt, as the store answers this guard.
+/// The time for which the key `a` is closed by a doubt, as the store answers this guard.
 async fn doubt_left(guard: &PostgresStore, epoch: u64) -> Duration {
     match admit(guard, &claim("a", epoch, 1)).await {
         AdmitReply::Wait { doubt: Some(left), .. } => left,

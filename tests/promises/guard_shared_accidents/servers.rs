@@ -97,7 +97,7 @@ async fn killed_or_frozen_server_keeps_exclusion() {
     assert!(guard.admit(&claim("c", last + 1, 1), guard.new_dispatch_name(), None).await.is_err());
     own.server.thaw();
     wait_admitted(&guard, "c", last + 2).await;
-    // Nobody has taken it for dead. On a busy machine a renewal may be late once more.
+    // No other guard counts this one as dead, so its lease is renewed. On a busy machine a renewal may come late.
     let renewed = async {
         while !guard.membership().is_valid(own.clock.now()) {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -145,7 +145,7 @@ async fn rolled_back_database_is_quarantined() {
     );
 }
 
-/// The primary waits for no standby any more. A guard records it with a heartbeat.
+/// Lets the primary wait for no standby, and waits until a heartbeat of the guard has recorded it.
 async fn wait_asynchronous(own: &OwnPostgres, guard: &PostgresStore) {
     own.server.disable_sync_standby();
     wait_noted(own, guard, "f").await;
@@ -174,7 +174,7 @@ async fn lost_end_closes_key_during_quarantine() {
     let operation = OperationId::from_bytes([1; 32]);
     let right = reserve_operation(&guard, operation).await;
     let kept = reserve_operation(&guard, OperationId::from_bytes([2; 32])).await;
-    // The standby had that before it was acknowledged.
+    // The standby has all of this, because the primary acknowledged nothing before.
     wait_asynchronous(&own, &guard).await;
     standby.pause_receiving();
     guard.end_dispatch(&ended, DispatchEnd::Known);

@@ -58,7 +58,7 @@ pub(super) async fn advance_time(clock: &ManualClock, guards: &[&PostgresStore],
     }
 }
 
-/// Repeats [`barrier`] until it succeeds: the first query after an interruption may be refused.
+/// Repeats [`wait_processed`] until it succeeds: the first query after an interruption may be refused.
 pub(super) async fn wait_processed_eventually(guard: &PostgresStore) {
     let answered = async { while guard.resolve_doubt(&[], claim("nobody", 1, 1).token).await.is_err() {} };
     wait_until("the database to answer", answered, || guard.status()).await;

@@ -41,7 +41,7 @@ async fn doubt_lasts_longest_max_execution() {
     one.shut_down_cleanly().await.expect("in order");
     assert!(doubt_left(&changed, "b", 21).await >= LONGEST);
     drop(left_behind);
-    // What was admitted under the longer time is over some day, and then that time counts no more.
+    // When all requests under the longer time are over, that time no longer counts.
     let other = store.guard(clock.clone(), "other").await;
     changed.shut_down_cleanly().await.expect("in order");
     advance_time(&clock, &[&other], LONGEST + TERMS.send_within + Duration::from_secs(4)).await;

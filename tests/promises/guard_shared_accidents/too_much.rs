@@ -21,7 +21,7 @@ use super::{
     steps::{admit, admit_running, claim, open_guard, wait_processed, wait_processed_eventually},
 };
 
-/// One end takes little time. All together take longer than the guard gives a statement.
+/// A trigger that makes each end take 60 ms. All ends together exceed the time limit of a statement.
 const SLOW: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_sleep(0.06); RETURN old; END $$;
     CREATE TRIGGER slow BEFORE DELETE ON at_work FOR EACH ROW EXECUTE FUNCTION slow()";
@@ -79,9 +79,8 @@ async fn refused_entry_opens_key() {
     assert_eq!(guard.operation(&id).await, Ok(Some(admitted)), "nobody knows what became of it");
 }
 
-/// An end that fails each time, because something at the database keeps it from being written, holds up no other request.
-/// What was requested after it is answered all the same, also where another request of the same batch makes the guard
-/// send each by itself.
+/// An end that the database refuses each time holds up no other request: later requests are answered, also where
+/// another request of the same batch makes the guard send each request by itself.
 #[tokio::test]
 async fn failing_end_blocks_no_other_request() {
     let store = SharedStore::new().await;

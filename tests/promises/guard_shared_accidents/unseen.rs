@@ -87,7 +87,7 @@ async fn doubt_resolved_elsewhere_stays_resolved() {
     assert!(!is_closed(&other, "a", 21).await);
 }
 
-/// What a dead guard has in doubt is over by the time of the store, because no other guard checks its endpoint.
+/// A doubt of a dead guard ends by the time of the store, because no other guard checks its endpoint.
 #[tokio::test]
 async fn dead_guards_doubt_ends_by_clock() {
     let store = SharedStore::new().await;
@@ -95,7 +95,7 @@ async fn dead_guards_doubt_ends_by_clock() {
     let [one, other] = open_two_guards(&store, &clock).await;
     dispatch_unseen(&one, &clock, "a").await;
     advance_time(&clock, &[&one, &other], Duration::from_secs(20)).await;
-    // The last heartbeat before it counts as dead.
+    // The first guard sends no heartbeat in these seconds, and does not count as dead yet.
     advance_time(&clock, &[&other], Duration::from_secs(4)).await;
     assert!(is_closed(&other, "a", 21).await);
     advance_time(&clock, &[&other], Duration::from_secs(12)).await;

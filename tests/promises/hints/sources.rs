@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-/// A command as it stands in a source, behind `fencegate`; what is in braces is filled in when it is printed.
+/// A command as the sources print it after `fencegate`. Parts in braces are filled in when it is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HintCommand {
     pub(super) file: String,
@@ -37,7 +37,7 @@ const VERBS: [&str; 21] = [
 pub(super) const PLACEHOLDERS: [&str; 6] = ["E", "UUID", "POLICY", "CODE", "KEYFILE", "FILE"];
 
 impl HintCommand {
-    /// Whether what was typed is this command, filled in.
+    /// True if `typed` is this command with its placeholders filled in.
     pub(super) fn matches(&self, typed: &str) -> bool {
         let Some(typed) = typed.strip_prefix("fencegate ") else { return false };
         let open = |word| if PLACEHOLDERS.contains(&word) { "{}" } else { word };
@@ -58,7 +58,7 @@ impl HintCommand {
     }
 }
 
-/// The commands in the sources of all crates except the tests.
+/// The commands that the sources of all crates except the tests can print.
 pub(super) fn printed_in_sources() -> Vec<HintCommand> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut printed = Vec::new();
@@ -76,7 +76,8 @@ pub(super) fn printed_in_sources() -> Vec<HintCommand> {
 fn each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).expect("readable") {
         let path = entry.expect("readable").path();
-        // The examples of the helps have addresses and files of nobody's installation; a unit test beside them parses each.
+        // The examples in help texts name addresses and files that do not exist. A unit test beside them parses each
+        // one.
         let is_test =
             ["tests", "tests.rs", "target", "cli/examples.rs"].iter().any(|name| path.ends_with(name));
         if path.is_dir() && !is_test {
@@ -87,7 +88,7 @@ fn each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
     }
 }
 
-/// Without comments and tests, and with each text in one line.
+/// The source text without comments and tests, and with each string literal in one line.
 fn program_text(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -131,7 +132,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
         let before = &text[..at];
         let behind = &text[at + NAME.len()..];
         let verb = behind.split(|char: char| !char.is_ascii_lowercase()).next().unwrap_or_default();
-        // Two exceptions: the first line of a file that is no command, and the name of a report.
+        // Two matches are no commands: the first line of a file, and the name of a report.
         let is_none = before.ends_with("b\"") || before.ends_with("=\\\"");
         let ends = |char: char| ['`', '"', '\\', '\n', ';', '('].contains(&char);
         let template = behind.split(ends).next().unwrap_or_default().trim_end();

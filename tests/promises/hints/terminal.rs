@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::sources::PLACEHOLDERS;
 
-/// How a command is given the file or the process that is meant.
+/// How the file or process is named to a command: by an option, or by an environment variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TargetArgument {
     Option,
@@ -27,12 +27,12 @@ pub(super) enum TargetArgument {
 
 pub(super) struct TestTerminal {
     home: TempDir,
-    /// The option that is put behind every command.
+    /// The option that is appended to each command of [`Self::run_verb`].
     option: String,
     variable: Option<(&'static str, String)>,
-    /// The words in capitals, each with its value.
+    /// The placeholders in capitals, each with its value.
     meant: Vec<(String, String)>,
-    /// All commands that were printed, were typed, and worked.
+    /// The printed commands that have run successfully.
     pub(super) typed: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl TestTerminal {
         fs::write(self.home.path().join(name), text).expect("our own folder");
     }
 
-    /// The file that is worked with has changed.
+    /// Replaces the policy file of the terminal.
     pub(super) fn rewrite_policy(&self, file: &TestPolicy) {
         write_policy(self.home.path(), &file.to_string());
     }
@@ -92,7 +92,7 @@ impl TestTerminal {
         self.meant.push((word.to_owned(), value.to_owned()));
     }
 
-    /// Everything that a verb prints, once the file or the process is named.
+    /// Runs a verb on the file or process of the terminal, and returns its output.
     pub(super) async fn run_verb(&self, verb: &str) -> String {
         self.run_line(&format!("fencegate {verb}{}", self.option)).await
     }
@@ -102,7 +102,7 @@ impl TestTerminal {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
-    /// Types all commands that stand in what was printed; each has to work.
+    /// Runs all commands in the printed text. Each has to succeed.
     pub(super) async fn run_printed_commands(&mut self, printed: &str) {
         let found = commands_in(printed);
         assert!(!found.is_empty(), "no command is printed: {printed}");
@@ -140,7 +140,8 @@ impl TestTerminal {
         self.typed.push(line.to_owned());
     }
 
-    /// A key file is made anew for each command that makes one, and is there for each that reads one.
+    /// Replaces the placeholders of a command. A command that makes a key file gets a new path, and one that reads a
+    /// key file gets an existing one.
     fn fill_placeholders(&self, line: &str) -> String {
         let words = line.split(' ').map(|word| match (PLACEHOLDERS.contains(&word), word) {
             (true, "KEYFILE") => self.key_file(line.contains("keys new")),
@@ -193,7 +194,7 @@ impl TestTerminal {
 /// starts. A process that cannot serve ends by itself.
 ///
 /// # Panics
-/// If it neither listens nor ends, or if it goes on when it is stopped.
+/// Panics if the process neither listens nor ends, or if it does not end when it is stopped.
 fn stop_when_listening(words: &[String]) -> Output {
     let child = ChildProcess::spawn("env", words).expect("setpriv");
     let for_clients = |line: &str| line.contains(": listening ") && !line.contains("listener=\"admin\"");
@@ -205,7 +206,7 @@ fn stop_when_listening(words: &[String]) -> Output {
     Output { status, stdout: child.log().into_bytes(), stderr: Vec::new() }
 }
 
-/// The commands in what was printed, in order.
+/// The commands in a printed text, in order.
 pub(super) fn commands_in(printed: &str) -> Vec<String> {
     let begins = printed.match_indices("fencegate ").map(|(at, _)| &printed[at..]);
     let commands = begins.filter_map(|text| {

@@ -16,7 +16,8 @@ use crate::{forwarding::forwarding_policy, tls::TlsFiles};
 const ANN: &str = "spiffe://shop.example/ann";
 const BOB: &str = "spiffe://shop.example/bob";
 
-/// Clients may show a certificate, whose URI is their name. The service gets it in `X-Client-Name`.
+/// A policy in which clients may show a certificate with a URI as their name, and the service gets the name in
+/// `X-Client-Name`.
 fn with_client_names(policy: TestPolicy, files: &TlsFiles) -> TestPolicy {
     files.authority.write(&files.path("clients.pem"));
     let tls = json!({
@@ -44,7 +45,7 @@ async fn send(gateway: &Gateway, client: &TestTlsClient, ask: &TestRequest) -> C
     answer.unwrap_or_else(|error| panic!("{error}; the gateway said:\n{}", gateway.log()))
 }
 
-/// The client says that it is somebody else, in each field and spelling that a service might read.
+/// Adds another client's name, in each field and spelling that a service might read.
 fn lying(request: TestRequest) -> TestRequest {
     request
         .field("X-Client-Name", BOB)
@@ -54,7 +55,7 @@ fn lying(request: TestRequest) -> TestRequest {
         .field("X-Forwarded-Client-Cert", &format!("URI={BOB}"))
 }
 
-/// The name of a client is a part of its keys and owns its operations; another client has others, whatever either says.
+/// The name of a client is part of its keys and of the names of its operations, whatever the client writes into fields.
 #[tokio::test]
 async fn client_name_makes_keys_and_owns_operations() {
     let site = TestSite::fresh().await;
@@ -83,8 +84,8 @@ async fn client_name_makes_keys_and_owns_operations() {
     assert!(of_ann.key().is_some_and(|key| key.contains("ann")), "{of_ann:?}");
 }
 
-/// Who has shown no certificate, or one without such a name, is refused before any lock where the name is needed; elsewhere the
-/// service is told of no name.
+/// A client without a certificate, or with a certificate without a name, is refused before any lock where the name is
+/// needed. On other routes the service gets no name.
 #[tokio::test]
 async fn client_without_name_is_refused_where_it_is_needed() {
     let site = TestSite::fresh().await;
@@ -112,7 +113,7 @@ async fn client_without_name_is_refused_where_it_is_needed() {
     }
 }
 
-/// Rules about names decide on each route, fenced or not.
+/// Rules about client names decide on each route, fenced or not.
 #[tokio::test]
 async fn rules_about_names_hold_on_all_routes() {
     let site = TestSite::fresh().await;
@@ -142,7 +143,7 @@ async fn rules_about_names_hold_on_all_routes() {
     }
 }
 
-/// The name goes along to the gateway that holds the key, which has no connection of the client.
+/// A forwarded request carries the name of its client to the gateway that holds the key.
 #[tokio::test]
 async fn client_name_is_sent_on_to_holder() {
     let site = TestSite::fresh().await;
@@ -168,8 +169,8 @@ async fn client_name_is_sent_on_to_holder() {
     assert_eq!(seen, wanted.map(|(gateway, name)| (gateway, Some(name))));
 }
 
-/// A name is one of its kind: a gateway that knows its clients by their common names does not take a URI from another gateway for
-/// such a name, nor the other way round. Each then serves the request itself.
+/// A gateway that names clients by a URI does not accept the common name that another gateway has verified, nor the
+/// other way round. A request that is returned for this reason is served by its own gateway.
 #[tokio::test]
 async fn gateway_refuses_name_of_another_kind() {
     let site = TestSite::fresh().await;
@@ -184,15 +185,15 @@ async fn gateway_refuses_name_of_another_kind() {
     let [uri, common] = [files.authority.identify_uri(ANN), files.authority.identify(ANN)];
     let [by_uri, by_common] = [&uri, &common].map(|signed| showing(&files, signed));
     let pay = lying(TestRequest::post("/pay/7"));
-    // Every certificate of these tests has some common name.
+    // Every certificate of these tests has some common name, so the second gateway finds a name that its rule refuses.
     for (gateway, stranger, reason) in
         [(&one, &by_common, "certificate-required"), (&two, &by_uri, "access-denied")]
     {
         assert_refused(&send(gateway, stranger, &pay).await, 403, reason, "another kind");
     }
     let common = format!("cn:{ANN}");
-    // The first one keeps the key, and the second one sends on to it. On a busy machine it may pass it over; then another account
-    // shows it.
+    // `gw-1` keeps the key, and `gw-2` forwards to it. On a busy machine `gw-2` may not reach its peer in time. Then
+    // another account is tried.
     for account in 7..12 {
         let path = format!("/pay/{account}");
         let pay = lying(TestRequest::post(&path));
@@ -211,8 +212,8 @@ async fn gateway_refuses_name_of_another_kind() {
     panic!("not exercised: no request was sent on");
 }
 
-/// A proxy that asks for locks would send the field of the name as the client wrote it, so its requests are refused for upstreams
-/// that get the name.
+/// A proxy that asks for locks would send the field of the client's name as the client wrote it. Its requests are
+/// therefore refused for upstreams that get the name.
 #[tokio::test]
 async fn asking_proxy_gets_no_lock_where_service_gets_name() {
     let site = TestSite::fresh().await;

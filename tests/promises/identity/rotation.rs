@@ -19,9 +19,9 @@ use super::{
     ISSUER, IssuerKey, assert_refused, issuer, issuer_with_file, key_set, policy_by_token, with_bearer,
 };
 
-/// The path of the key set.
+/// The path of the key set at the server.
 const PATH: &str = "/jwks.json";
-/// How many requests pass between two changes of the keys.
+/// The number of requests between two changes of the keys.
 const BETWEEN: usize = 60;
 
 /// A server of key sets.
@@ -56,7 +56,7 @@ impl KeyServer {
     }
 }
 
-/// Clients that send without a pause worth the name, each on a connection of its own, with the token that is current.
+/// Clients that send requests without a pause, each on its own connection, with the token that is current.
 struct TokenLoad {
     token: watch::Sender<String>,
     stop: watch::Sender<bool>,
@@ -75,12 +75,12 @@ impl TokenLoad {
         Self { token, stop, clients }
     }
 
-    /// From the next request of each client on.
+    /// Sends this token from the next request of each client on.
     fn use_token(&self, token: String) {
         self.token.send_replace(token);
     }
 
-    /// Ends the clients, and demands that each request was answered by the service.
+    /// Ends the clients, and asserts that each of their requests was served.
     async fn assert_all_served(self) {
         self.stop.send_replace(true);
         for client in self.clients {
@@ -113,7 +113,7 @@ fn pay(key: &IssuerKey) -> TestRequest {
     with_bearer(TestRequest::post("/pay/7"), &key.token_of("ann"))
 }
 
-/// An issuer signs with a new key from the moment on in which it publishes it, again and again, and takes the old one away: no
+/// An issuer signs with a new key as soon as it has published it, and then removes the old key, several times: no
 /// request fails, and few fetches are made.
 #[tokio::test]
 async fn rotation_at_url_fails_no_request() {
@@ -121,7 +121,7 @@ async fn rotation_at_url_fails_no_request() {
     let site = TestSite::fresh().await;
     let mut current = IssuerKey::new("0");
     let server = KeyServer::start(&[&current]);
-    // Never fetched for its age.
+    // The cache duration is so long that no fetch is made because of the age of the keys.
     let mut by_url = issuer(("jwks_url", &server.url()));
     by_url["cache_duration"] = "1h".into();
     let gateway = Gateway::start(&policy_by_token(&site, by_url)).await;
@@ -153,7 +153,7 @@ async fn rotation_at_url_fails_no_request() {
     assert_eq!(gateway.send(&pay(&last)).await.status, 200);
 }
 
-/// The same with a key set in a file, which is replaced as a whole.
+/// An issuer changes the keys in a file, which is replaced as a whole: no request fails.
 #[tokio::test]
 async fn rotation_in_file_fails_no_request() {
     let site = TestSite::fresh().await;
@@ -182,8 +182,8 @@ async fn rotation_in_file_fails_no_request() {
     load.assert_all_served().await;
 }
 
-/// While the server of keys is away, those that are known count, also after a reload; a token of an unknown key is neither
-/// believed nor called bad, and counts as soon as the server is back. Over TLS.
+/// While the server of keys is away, the known keys stay valid, also after a reload. A token of an unknown key is
+/// neither accepted nor called invalid, and is accepted when the server is back. The server is reached over TLS.
 #[tokio::test]
 async fn known_keys_outlive_their_server() {
     let site = TestSite::fresh().await;
@@ -220,7 +220,7 @@ async fn known_keys_outlive_their_server() {
     assert_eq!(gateway.send(&pay(&unknown)).await.status, 200, "{}", gateway.log());
 }
 
-/// Tokens of unknown keys, however many, have the keys fetched once a second at most, and nobody else waits for that.
+/// However many tokens of unknown keys come, they cause at most one fetch a second, and delay no other client.
 #[tokio::test]
 async fn unknown_keys_delay_nobody() {
     let site = TestSite::fresh().await;
@@ -256,8 +256,8 @@ async fn unknown_keys_delay_nobody() {
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
-/// Of the requests that need a key which is not known, 64 wait for it. Those beyond are refused at once. Nothing of any of them is
-/// dispatched, and a token of a known key counts meanwhile.
+/// At most 64 requests wait for a key that is not known; further ones are refused at once. None of them is dispatched,
+/// and a token of a known key is accepted meanwhile.
 #[tokio::test]
 async fn waits_for_unknown_keys_are_bounded() {
     const BEYOND: usize = 36;
@@ -282,18 +282,18 @@ async fn waits_for_unknown_keys_are_bounded() {
                 assert_refused(&refused, 503, "jwks-away", "no key");
                 assert!(refused.field("retry-after").is_some(), "{refused:?}");
             }
-            // The keys were fetched, and none of them is this one.
+            // The keys have been fetched, and the key of this token is not among them.
             _ => assert_refused(&refused, 401, "bearer-invalid", "no key"),
         }
     }
-    // Fewer if a wait was over before all of them had come.
+    // Fewer are refused at once if a wait has ended before all requests had come.
     let beyond = gateway.log().matches("too many requests wait").count();
     assert!((1..=BEYOND).contains(&beyond), "{beyond}");
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
-/// Keys that cannot be fetched again count for `max_key_age`. Then no token of the issuer does, also one that was good before, and
-/// answer, log and metric say why; until the keys are there again. A reload makes keys no younger.
+/// Keys that cannot be fetched again are valid for `max_key_age`. After that, every token of the issuer is refused, and
+/// answer, log and metric give the reason, until the keys are fetched. A reload does not extend the age.
 #[tokio::test]
 async fn keys_end_with_their_age() {
     let site = TestSite::fresh().await;
@@ -334,8 +334,8 @@ async fn keys_end_with_their_age() {
     gateway.wait_series(series, &[&label], 0.0).await;
 }
 
-/// Keys count with the authorities that vouched for their server. A reload with the same file keeps them; with another file
-/// they are fetched anew, by what is in that file at the moment.
+/// Keys are valid only with the authorities by which their server was verified. A reload with the same authority file
+/// keeps the keys. With another file they are fetched again, verified by the file's content at that moment.
 #[tokio::test]
 async fn keys_count_with_authorities_of_their_server() {
     let site = TestSite::fresh().await;
@@ -364,12 +364,12 @@ async fn keys_count_with_authorities_of_their_server() {
     assert_eq!(gateway.reload(&[]).await.0, Some(0), "{}", gateway.log());
     assert_refused(&gateway.send(&pay(&known)).await, 503, "jwks-away", "other authorities");
     assert_eq!(site.origin.count("/pay/7"), 2);
-    // The file is read again before the next fetch.
+    // The authority file is read again before the next fetch.
     ours.write(file("others.pem").as_ref());
     assert_eq!(gateway.send(&pay(&known)).await.status, 200, "{}", gateway.log());
 }
 
-/// A token that another gateway has to serve is verified there again, and goes along as it came.
+/// A forwarded token reaches the holder unchanged, and the holder verifies it again.
 #[tokio::test]
 async fn token_is_sent_on_to_holder() {
     let site = TestSite::fresh().await;

@@ -43,14 +43,14 @@ fn pay() -> TestRequest {
     TestRequest::post("/pay/7")
 }
 
-/// A token made by hand: header and claims as they are given, and any signature.
+/// A token with this header, these claims and this signature, whatever they are.
 fn token_by_hand(header: &Value, claims: &Value, signature: &str) -> String {
     use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
     let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
     format!("{header}.{claims}.{signature}")
 }
 
-/// An HMAC as a signature.
+/// A token signed by an HMAC with this secret.
 fn forged(kid: Option<&str>, secret: &[u8]) -> String {
     let header = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
     encode(&header, &claims_of("ann"), &EncodingKey::from_secret(secret)).expect("signed")
@@ -109,7 +109,7 @@ fn forged_tokens(key: &IssuerKey) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Each of the usual attacks is refused before a lock is asked for: no node was made, and the service has seen nothing.
+/// Each of the usual forged tokens is refused before a lock is taken: no node is made, and the service gets no request.
 #[tokio::test]
 async fn forged_tokens_reach_nothing() {
     let site = TestSite::fresh().await;
@@ -121,7 +121,7 @@ async fn forged_tokens_reach_nothing() {
     let followed = tree.follow_locks().await;
     let ask = || pay().field("Idempotency-Key", "op-1").body("ten");
     for (what, token) in forged_tokens(&issuer.key) {
-        // Twice, because the first answer could be kept.
+        // Each token is sent twice, because an answer about a token could be cached.
         for _ in 0..2 {
             let refused = gateway.send(&with_bearer(ask(), &token)).await;
             assert_refused(&refused, 401, "bearer-invalid", what);
@@ -180,17 +180,17 @@ async fn forged_tokens_reach_nothing() {
     tree.delete("/locks/made-last").await.expect("ours");
     assert_eq!(tree.persistent_nodes().await, before, "something was recorded");
 
-    // The same watch sees a request that counts.
+    // This shows that the watch sees the locks of a valid request.
     let followed = tree.follow_locks().await;
     assert_eq!(gateway.send(&with_bearer(ask(), &good)).await.status, 200);
     assert!(!followed.stop().await.is_empty());
-    // Within the leeway a token that has expired counts.
+    // A token that has expired within the leeway is still valid.
     let late = issuer.key.sign(&with_claim("exp", unix_now() - 5));
     assert_eq!(gateway.send(&with_bearer(pay().field("Idempotency-Key", "op-2"), &late)).await.status, 200);
 }
 
-/// The service gets the token as it came and the claims in their fields, and never those of a client; with `forward: false` it
-/// gets no token.
+/// The service gets the token unchanged and the claims in their fields, and none of these fields from a client. With
+/// `forward: false` it gets no token.
 #[tokio::test]
 async fn service_is_told_who_asks() {
     let site = TestSite::fresh().await;
@@ -203,7 +203,7 @@ async fn service_is_told_who_asks() {
         request.field("X-User", "root").field("X_User", "root").field("x-team", "admins")
     };
     assert_eq!(gateway.send(&lying(with_bearer(pay(), &good))).await.status, 200);
-    // A route without a fence tells the service as well.
+    // The fields are also set on a route without a fence.
     assert_eq!(gateway.send(&lying(with_bearer(TestRequest::get("/told"), &good))).await.status, 200);
     assert_eq!(gateway.send(&lying(TestRequest::get("/untold"))).await.status, 200);
     let plain = issuer.key.token_of("bob");
@@ -228,7 +228,7 @@ async fn service_is_told_who_asks() {
     }
 }
 
-/// Rules about claims decide before a lock is asked for, and on routes without one.
+/// Rules about claims decide before a lock is taken, and also on routes without a lock.
 #[tokio::test]
 async fn rules_about_claims_decide_before_lock() {
     let site = TestSite::fresh().await;
@@ -262,8 +262,8 @@ async fn rules_about_claims_decide_before_lock() {
     }
 }
 
-/// A request that the service may read as one of a route with rules, though it matches an open route here, is refused, also
-/// where nothing of the service is fenced.
+/// A request that matches an open route is refused if the service may read it as a request for a route with rules, also
+/// where no route of the service is fenced.
 #[tokio::test]
 async fn rules_cannot_be_gone_round_by_second_reading() {
     let site = TestSite::fresh().await;
@@ -310,7 +310,7 @@ async fn rules_cannot_be_gone_round_by_second_reading() {
             let status = if reason == "method" { 405 } else { 400 };
             assert_refused(&gateway.send(&request).await, status, reason, &what);
         }
-        // What a service makes of GET it makes of HEAD as well. The answer has no body that says why.
+        // A service handles HEAD like GET. The answer to HEAD has no body with the reason.
         for (target, status) in [("/read", 405), ("/READ", 405), ("/read/", 400)] {
             let refused = gateway.send(&TestRequest::with_method("HEAD", target)).await;
             assert_eq!(refused.status, status, "{target}: {refused:?}");
@@ -323,7 +323,7 @@ async fn rules_cannot_be_gone_round_by_second_reading() {
     }
 }
 
-/// A share of a route belongs to whoever the token names, though all come from one address.
+/// A share of a route belongs to the subject of the token, though all requests come from one address.
 #[tokio::test]
 async fn share_belongs_to_identity() {
     let site = TestSite::fresh().await;
@@ -344,7 +344,7 @@ async fn share_belongs_to_identity() {
     assert_eq!(gateway.send(&of("ann", "/pay/8")).await.status, 200);
 }
 
-/// Where a route only observes, a bad token is reported and the request passes without a lock, as one without a token does.
+/// On a route that only observes, a request with a bad token passes without a lock, as a request without a token does.
 #[tokio::test]
 async fn observing_route_reports_bad_token() {
     let site = TestSite::fresh().await;
@@ -358,7 +358,7 @@ async fn observing_route_reports_bad_token() {
     assert_eq!(site.origin.count("/pay/7"), 3);
 }
 
-/// A proxy that asks for locks cannot say who its client is: routes that need to know are refused to it.
+/// An auth query of a proxy carries no identity of the client, so it is refused for routes that need one.
 #[tokio::test]
 async fn asking_proxy_has_no_identity() {
     let site = TestSite::fresh().await;

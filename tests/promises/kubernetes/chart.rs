@@ -14,7 +14,7 @@ pub(super) const ONE: &[&str] = &["-f", "examples/one-guard.yaml"];
 pub(super) const TWO: &[&str] = &["-f", "examples/one-guard.yaml", "-f", "examples/two-guards.yaml"];
 pub(super) const COMPARING: &[&str] = &["-f", "examples/comparing-service.yaml"];
 pub(super) const ALONE: &[&str] = &["-f", "examples/guard-alone.yaml"];
-/// All values that are given only once, at the installation.
+/// Values that are given together once, at the installation.
 pub(super) const INIT: &[&str] = &[
     "-f",
     "examples/one-guard.yaml",
@@ -42,7 +42,7 @@ pub(super) async fn helm() -> &'static str {
         .await
 }
 
-/// What Helm renders for a release `fencegate` in the namespace `default`.
+/// The text that Helm renders for a release `fencegate` in the namespace `default`.
 pub(super) async fn text_of(values: &[&str]) -> String {
     let output = run(helm().await, &template(values).iter().map(String::as_str).collect::<Vec<_>>()).await;
     String::from_utf8(output.stdout).expect("text")
@@ -52,7 +52,7 @@ pub(super) async fn rendered(values: &[&str]) -> Vec<Value> {
     resources(&text_of(values).await)
 }
 
-/// What Helm reports of values that the chart refuses.
+/// The message with which Helm refuses these values.
 pub(super) async fn refused(values: &[&str]) -> String {
     let mut command = Command::new(helm().await);
     command.args(template(values));
@@ -69,7 +69,7 @@ fn template(values: &[&str]) -> Vec<String> {
     first.iter().map(|&word| word.to_owned()).chain(with_paths(values)).collect()
 }
 
-/// The same with the full paths of the value files.
+/// The arguments with the full paths of the value files.
 pub(super) fn with_paths(values: &[&str]) -> Vec<String> {
     let full = |word: &&str| {
         if word.starts_with("examples/") { shipped(&format!("helm/{word}")) } else { (*word).to_owned() }
@@ -77,7 +77,7 @@ pub(super) fn with_paths(values: &[&str]) -> Vec<String> {
     values.iter().map(full).collect()
 }
 
-/// The resources of a text with several documents.
+/// The resources in a YAML text of several documents.
 pub(super) fn resources(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n").map(|one| one.trim_start_matches("---\n"));
     let written = documents.filter(|one| one.lines().any(|line| !line.is_empty() && !line.starts_with('#')));

@@ -15,7 +15,7 @@ use super::{
     chart::{self, ALONE, COMPARING, INIT, ONE, TWO, helm, refused, rendered, text_of},
 };
 
-/// The value files that are shipped, as they are given together.
+/// The sets of shipped value files that are used together.
 const ALL: [&[&str]; 5] = [ONE, TWO, COMPARING, ALONE, INIT];
 
 /// Every shipped example passes `helm lint`, the schemas of its resources, and the check of its policies.
@@ -99,8 +99,8 @@ with chart.Chart.load(folder) as loaded:
     print(json.dumps(loaded.render(values, name="fencegate", namespace="default")))
 "#;
 
-/// Helm 4 has no complaint and renders the same. It is a library here, because the program of the other tests may be
-/// older.
+/// Helm 4 has no complaint and renders the same resources. It is used as a library, because the Helm program of the
+/// other tests may be older.
 #[tokio::test]
 async fn helm_4_renders_same_resources() {
     static MADE: OnceCell<String> = OnceCell::const_new();

@@ -13,15 +13,15 @@ impl NetworkPolicies {
         self.0.is_empty()
     }
 
-    /// Whether a pod with these labels in this namespace is admitted by another one, at this port. Labels are written
-    /// `a=b,c=d`.
+    /// True if the target pod `to` in the namespace `at` admits the pod `pod` of `namespace` at this port. Labels are
+    /// written `a=b,c=d`.
     pub(super) fn admits(&self, namespace: &str, pod: &str, at: &str, to: &str, port: &str) -> bool {
         let of_target = |one: &&Value| {
             let own = one["metadata"]["namespace"].as_str().unwrap_or("default");
             own == at && selects(&one["spec"]["podSelector"], to)
         };
         let mut policies = self.0.iter().filter(of_target).peekable();
-        // A pod that no policy selects is open.
+        // A pod that no policy selects admits everything.
         policies.peek().is_none()
             || policies.any(|one| {
                 let place = PodIdentity { namespace, pod, own: at };
@@ -33,7 +33,7 @@ impl NetworkPolicies {
 struct PodIdentity<'a> {
     namespace: &'a str,
     pod: &'a str,
-    /// The namespace that a rule means when it names none.
+    /// The namespace of the policy, which a rule means when it names none.
     own: &'a str,
 }
 

@@ -25,11 +25,11 @@ struct KubernetesInstallation {
     site: TestSite,
     pods: FakeCluster,
     home: TempDir,
-    /// How the guard runs, and how many of them.
+    /// The kind of the guard's resource, and the number of guards.
     guards: (&'static str, u8),
     gateways: Vec<PodProcess>,
     guard: Vec<PodProcess>,
-    /// The output of `era show`, as the values that take it.
+    /// The values for the chart that `era show` has printed.
     shown: String,
 }
 
@@ -41,7 +41,7 @@ fn documented_commands(heading: &str) -> Vec<String> {
 }
 
 impl KubernetesInstallation {
-    /// `my.yaml` is the shipped example with the addresses of a test, and times that a test can wait for.
+    /// Writes `my.yaml`: the shipped example with the addresses of a test, and times that a test can wait for.
     async fn fresh(guards: (&'static str, u8), more: &[&str]) -> Self {
         let site = TestSite::fresh().await;
         let home = scratch::temp_dir();
@@ -91,7 +91,7 @@ impl KubernetesInstallation {
         String::from_utf8(run("bash", &["-euc", &script]).await.stdout).expect("text")
     }
 
-    /// Does what a cluster does: runs the Job, and starts pods, also in the place of earlier ones.
+    /// Applies the rendered chart as a cluster does: runs the Job, starts pods, and replaces earlier pods.
     async fn helm(&mut self, values: &[&str]) {
         let own = fs::read_to_string(self.home.path().join("my.yaml")).expect("our own file");
         let given = values.join(" ").replace("-f my.yaml", &own).replace("--wait", "");
@@ -126,8 +126,8 @@ impl KubernetesInstallation {
                     .send_to(at)
                     .await
                     .expect("an answer");
-                // The test repeats like a client. A new guard is not trusted yet, and a shared store opens one heartbeat
-                // after its first guard is ready.
+                // A refused request is repeated, as a client does. A new guard is not trusted yet, and a shared store
+                // admits requests only one heartbeat after its first guard is ready.
                 if (answer.status, answer.outcome()) == (503, Some(FencingOutcome::NotDispatched)) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 } else {
@@ -181,7 +181,7 @@ async fn readme_installation_outlives_its_pods() {
     let read =
         TestRequest::get("/v1/orders/7").send_to(installation.pods.service_address("fencegate", 80, 0)).await;
     assert_eq!(read.expect("an answer").status, 200);
-    // The ports for metrics ask for the token.
+    // The metrics ports require the admin token.
     let token = fs::read_to_string(installation.home.path().join("admin-token")).expect("made by the README");
     for (service, port) in [("fencegate-pods", 9901), ("fencegate-guard-pods", 9902)] {
         let scraped = installation.pods.service_address(service, port, 0);
@@ -214,7 +214,8 @@ async fn readme_installation_outlives_its_pods() {
     let refused = async {
         loop {
             let refused = TestRequest::post("/v1/orders/9/capture").send_to(at).await.expect("an answer");
-            // Until the session of this key has seen how far ZooKeeper has come.
+            // `lock-service` is the answer until the session of this key has learned the newest transaction of
+            // ZooKeeper.
             if refused.reason() != "lock-service" {
                 return refused;
             }

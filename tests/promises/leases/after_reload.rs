@@ -16,7 +16,7 @@ use super::{
 
 /// While a request runs that passed without a lock before the reload, no lease of its key is granted.
 ///
-/// Other gateways are told of neither plan more than of the other: whether a route refuses is its own affair.
+/// The waiting lease ends as `locked`, because it would otherwise be held beside that request.
 #[tokio::test]
 async fn unlocked_request_blocks_lease_after_reload() {
     let site = TestSite::fresh().await;

@@ -29,7 +29,7 @@ async fn guard_refuses_late_write_after_read() {
     let written = gateway.send(&first.with_lease(pay())).await;
     assert_eq!((written.status, written.outcome()), (200, Some(FencingOutcome::Done)));
     assert_eq!(first.release(&gateway).await.status, 204);
-    // As if it had left a moment ago, and were on its way still.
+    // This request looks as if it had been sent before the release and had been delayed.
     let late = StampedRequest::after("account/7", written.token().expect("a token"));
     let second = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     let looked = gateway.send(&second.with_lease(TestRequest::get("/pay/7"))).await;

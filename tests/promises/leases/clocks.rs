@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::pay;
 
-/// Two gateways that see clocks of their own.
+/// Two gateways, each with its own clock.
 struct SteppedClockGateways {
     site: TestSite,
     _tokens: LeaseTokens,
@@ -37,7 +37,7 @@ impl SteppedClockGateways {
         Self { site, _tokens: tokens, gateways: [one, other], clocks }
     }
 
-    /// Neither gateway sends a request under it, and the service has seen no more than before.
+    /// Asserts that both gateways refuse a request under the lease, and that the service receives nothing.
     async fn assert_refused(&self, lease: &ClientLease) {
         let before = self.site.origin.count("/pay/7");
         for gateway in &self.gateways {
@@ -48,7 +48,7 @@ impl SteppedClockGateways {
         assert_eq!(self.site.origin.count("/pay/7"), before, "the service has seen it");
     }
 
-    /// The next client gets the key, and writes.
+    /// Asserts that the next client gets the key, and that its write is served.
     async fn assert_next_writes(&self, gateway: usize, first: &ClientLease) {
         let gateway = &self.gateways[gateway];
         let second = ClientLease::acquire_exclusive(gateway, "account/7").await;
@@ -74,7 +74,7 @@ async fn wall_clock_steps_leave_ttl_unchanged() {
         }
         assert_eq!(other.send(&first.with_lease(pay())).await.status, 200);
     }
-    // Its client sleeps; the clocks say that it is as early as can be.
+    // The client does not renew the lease. Both wall clocks are set back by a day, which must not prolong it.
     story.clocks[0].set_wall(-86_400);
     story.clocks[1].set_wall(-86_400);
     sleep(ttl).await;

@@ -139,13 +139,13 @@ async fn broken_lease_blocks_for_promised_time() {
     assert!(next.token() > lease.token());
 }
 
-/// A lease that ends before its response is sent is answered with 503 `lock-service`.
+/// A lease that ends before its response is sent is not granted: the answer is 503 `lock-service`.
 #[tokio::test]
 async fn lease_expired_before_response_is_refused() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1");
-    // The gateway stands still between the grant and the answer, for longer than the lease lasts.
+    // A failpoint delays the answer after the grant for longer than the lease lasts.
     let gateway = GatewayLaunch::new(&policy).failpoint("after_lease_granted", "1*sleep(2000)").start().await;
     gateway.wait_ready().await;
     let brief = acquire_request(&json!({"keys": ["job/1"], "ttl_ms": 300}));

@@ -21,8 +21,8 @@ fn is_hang_up(line: &LogLine) -> bool {
     serde_json::from_str::<Value>(&line.text()).is_ok_and(|line| line["status"] == 499)
 }
 
-/// A repeat that does not wait as long as the lease does gets 409 `in-progress` with `Retry-After`; a later one gets the
-/// lease.
+/// A repeat whose wait is shorter than that of the lease gets 409 `in-progress` with `Retry-After`. A later repeat gets
+/// the lease.
 #[tokio::test]
 async fn repeat_of_waiting_lease_is_in_progress() {
     let (_site, _tokens, gateway) = start_one().await;
@@ -40,7 +40,7 @@ async fn repeat_of_waiting_lease_is_in_progress() {
     assert_eq!(ClientLease::from_response(&repeat).id, queued.id);
 }
 
-/// A client that was told the id of a lease by the answer to a repeat keeps the lease when the first request goes away.
+/// A client that has learned the id of a lease from the answer to a repeat keeps the lease when the first request ends.
 #[tokio::test]
 async fn lease_told_to_repeat_outlives_first_client() {
     let site = TestSite::fresh().await;
@@ -56,7 +56,7 @@ async fn lease_told_to_repeat_outlives_first_client() {
     let lease = ClientLease::from_response(&repeat);
     first.hang_up();
     gateway.wait_line("that the first client has gone", is_hang_up).await;
-    // Read before the grant: a client that has seen the grant waits for what comes after it.
+    // The revision is read before the grant: a watch with the revision of the grant would wait for a later change.
     let seen = json_body(&lease.get(&gateway).await)["revision"].clone();
     assert_eq!(holder.release(&gateway).await.status, 204);
     let path = format!("/.fencegate/v1/leases/{}?watch=10&seen={seen}", lease.reference);

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::pay;
 
-/// Routes and patterns that are refused because of other gateways.
+/// The gauge of routes and patterns that are refused because of other gateways.
 pub(super) const REFUSED: &str = "fencegate_config_refused_routes";
 
 /// A gateway whose requests take the lock of another program, and which leases nothing.
@@ -104,7 +104,7 @@ async fn reload_waits_for_no_withdrawn_lease() {
     let older = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     let withdrawn = policy.with("/leases/principals/0/keys", json!(["job/*"]));
-    // The second reload does not wait for anything from the first one.
+    // The second reload does not wait for a lease of the first one.
     for resources in [&["book"][..], &["book", "shelf"]] {
         older.rewrite(&with_routes_for(withdrawn.clone(), resources));
         assert_eq!(older.reload(&[]).await.0, Some(0));
@@ -113,7 +113,7 @@ async fn reload_waits_for_no_withdrawn_lease() {
             assert_eq!(answer.status, 200, "{resource}: {answer:?}");
         }
     }
-    // A gateway that starts later is still told of the lease.
+    // A gateway that starts after the reloads still learns of the lease.
     let younger = Gateway::start(&route_policy(&site)).await;
     younger.wait_gauge(REFUSED, 1.0).await;
     assert_eq!(younger.send(&pay()).await.status, 503);
@@ -125,7 +125,8 @@ async fn reload_waits_for_no_withdrawn_lease() {
 
 /// A lease whose key another pattern covers after a reload keeps its precedence over a route of a younger gateway.
 ///
-/// A gateway that publishes another plan is the youngest, and gives way. A client that holds a lock does not.
+/// A gateway that changes its plan counts as the youngest and yields to others, but not with keys that its clients
+/// hold.
 #[tokio::test]
 async fn lease_under_replaced_pattern_keeps_priority() {
     let site = TestSite::fresh().await;
@@ -150,8 +151,8 @@ async fn lease_under_replaced_pattern_keeps_priority() {
 
 /// A key whose route a reload unfences is not leased under another lock.
 ///
-/// Other gateways believe the earlier plan while a request of that plan is at work. A lease under the new plan would
-/// exclude nothing there.
+/// As long as a request of the earlier plan runs, other gateways rely on that plan. A lease under the new plan would
+/// not exclude their requests.
 #[tokio::test]
 async fn unfenced_route_gets_no_conflicting_lease() {
     let site = TestSite::fresh().await;
@@ -175,7 +176,7 @@ async fn removed_lease_section_changes_nothing() {
     assert_eq!(lease.release(&gateway).await.status, 204);
 }
 
-/// `after`: the plan without the route whose key has several permits.
+/// Asserts that leases follow the published plan. `after`: the plan without the route whose key has several permits.
 async fn assert_leases_as_published(site: TestSite, tokens: LeaseTokens, after: TestPolicy) {
     let fence =
         json!({"key": "account/{path.account}", "wait": "5s", "permits": 3, "hold": {"mode": "strict"}});

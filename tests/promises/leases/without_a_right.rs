@@ -74,7 +74,7 @@ async fn many_followed_elections_cost_bounded_requests() {
         assert_eq!(status, 200);
         following.push(raw);
     }
-    // The first looks are over.
+    // The gateway has read each election for the first time.
     sleep(Duration::from_secs(1)).await;
     let begun = Instant::now();
     let before = packets_received(server).await;
@@ -124,13 +124,13 @@ async fn invented_lease_ids_cost_few_requests() {
             assert_eq!((answer.status, answer.reason().as_str()), (412, "stale-token"), "{answer:?}");
         }
     }
-    // The gateways prove their sessions meanwhile.
+    // The gateways also send heartbeats meanwhile, which are subtracted.
     let cost = packets_received(server).await - before;
     let took = begun.elapsed();
     let proofs = u128::from(idle) * took.as_millis() / quiet.as_millis();
     println!("{sent} invented ids: {cost} requests in {took:?}, {proofs} of them without any");
     assert!(u128::from(cost) < proofs + 100, "{cost} requests in {took:?}, {proofs} of them without any");
-    // A genuine one is found all the same, through either gateway.
+    // A genuine lease id is still found, through either gateway.
     let lease = ClientLease::acquire_exclusive(&other, "account/7").await;
     assert_eq!(json_body(&lease.get(&one).await)["state"], "held");
     assert_eq!(one.send(&lease.with_lease(pay())).await.status, 200);

@@ -13,11 +13,11 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// How the gateway behind the faulty link keeps its locks.
+/// The two ways in which the gateway behind the faulty link holds its locks.
 pub(crate) const HOLDS: [fn() -> Value; 2] =
     [|| json!({"mode": "strict"}), || json!({"mode": "cached", "linger": "60ms"})];
 
-/// A gateway behind a faulty link, and one beside it.
+/// A gateway behind a faulty link, and another gateway without one.
 pub(crate) struct FaultyLinkGateways {
     pub(crate) site: TestSite,
     pub(crate) link: ZooKeeperProxy,
@@ -47,7 +47,7 @@ impl FaultyLinkGateways {
         pair
     }
 
-    /// Another gateway gets the key. An orphan would block it.
+    /// Asserts that the other gateway gets the key, which an orphaned node would block.
     pub(crate) async fn assert_key_free(&self) {
         assert_eq!(self.other.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is blocked");
         self.wait_nothing_left().await;
@@ -57,13 +57,14 @@ impl FaultyLinkGateways {
         self.tree.assert_no_locks().await;
     }
 
-    /// The connection breaks, and the next one is good.
+    /// Breaks the connection, and lets the next one work.
     pub(super) fn reconnect(&self) {
         self.link.cut();
         self.link.mend();
     }
 
-    /// The server ends our gateway's session, and the gateway has noticed: it is ready only with another one.
+    /// Ends the session of `ours` at the server, and waits until the gateway has noticed. It becomes ready only with a
+    /// new session.
     pub(crate) async fn end_session(&self) {
         self.link.end_sessions();
         self.wait_session_ended().await;
@@ -73,14 +74,14 @@ impl FaultyLinkGateways {
         self.ours.wait_line("the end of the session", |line| line.message() == "session.ended").await;
     }
 
-    /// Asks our gateway and waits until the origin works for it.
+    /// Sends a request to `ours`, and waits until the origin executes it.
     pub(crate) async fn hold_request(&self) -> (PendingRequest, RequestRecord, Latch) {
         let HeldRequest { request, record, latch } =
             self.site.origin.hold_request(&self.ours, TestRequest::post("/pay/7")).await;
         (request, record, latch)
     }
 
-    /// A request of the other gateway holds the key, and a request of our gateway waits behind it.
+    /// Lets a request of the other gateway hold the key, and a request of `ours` wait behind it.
     pub(crate) async fn queue_request(&self) -> (HeldRequest, PendingRequest) {
         let holder = self.site.origin.hold_request(&self.other, TestRequest::post("/pay/7")).await;
         let waiter = self.ours.begin(TestRequest::post("/pay/7"));
@@ -88,7 +89,7 @@ impl FaultyLinkGateways {
         (holder, waiter)
     }
 
-    /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
+    /// Serves a request, applies `fate` to the removal of its lock node, and returns the token of the request.
     pub(crate) async fn remove_with_fault(&self, fate: OperationFault) -> Option<FencingToken> {
         let removed = self.link.intercept(LockNodeOperation::Delete, fate);
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
@@ -97,7 +98,7 @@ impl FaultyLinkGateways {
         answer.token()
     }
 
-    /// Our gateway serves by itself, with tokens that are larger than `before`.
+    /// Asserts that `ours` serves a request, with a token that is larger than `before`.
     pub(crate) async fn assert_ours_serves(&self, before: Option<FencingToken>) {
         self.ours.wait_ready().await;
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;

@@ -17,7 +17,7 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
-/// Runs it to its end, with this on its standard input.
+/// Runs `fencegate` to its end with these arguments, and writes `input` to its standard input.
 async fn run(arguments: Vec<String>, input: &'static str, environment: &[(&str, &str)]) -> Output {
     let binary = scratch::binaries().join("fencegate");
     let mut command = Command::new("timeout");

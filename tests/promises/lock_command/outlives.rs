@@ -22,7 +22,7 @@ async fn command_never_outlives_its_lock() {
     let scene = CommandFaultFixture::new().await;
     let (common, own): (Vec<_>, Vec<_>) =
         CommandFault::ALL.into_iter().partition(|mishap| mishap.hits_all_commands());
-    // The rounds of faults that meet only their own commands run beside each other.
+    // Faults that hit only their own command run at the same time as each other.
     let mut rounds = join_all(own.into_iter().map(|mishap| scene.run_rounds(mishap, 2))).await;
     for mishap in common {
         rounds.push(scene.run_rounds(mishap, 2).await);
@@ -36,7 +36,7 @@ async fn command_never_outlives_its_lock() {
 
 /// A process whose first thread has ended is gone before the lock is granted to another holder.
 ///
-/// The kernel says of a process whose first thread has ended that it is dead, and its other threads work on.
+/// The kernel reports such a process as dead, although its other threads still run.
 #[tokio::test]
 async fn headless_process_ends_before_next_grant() {
     let site = TestSite::fresh().await;

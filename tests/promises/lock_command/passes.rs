@@ -84,9 +84,9 @@ async fn descendants_end_with_command() {
     wait_dead(child).await;
 }
 
-/// As the first process of a container `lock` reaps orphans and ends on SIGTERM.
+/// As the first process of a container, `lock` reaps orphans and ends on SIGTERM.
 ///
-/// As the first process of a container it gets the orphans of all others, and no signal that it does not take.
+/// The first process of a container gets the orphans of all others, and only the signals that it handles.
 #[tokio::test]
 async fn runs_as_container_init() {
     const LINE: &str = "(sleep 0.05 & ) ; test $(ps -o ppid= -p $PPID) = 1 && sleep 0.2 && \
@@ -110,9 +110,9 @@ async fn runs_as_container_init() {
     assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
 }
 
-/// What is typed at a terminal reaches the command once, and a stopped job gives its lock up.
+/// A key typed at a terminal sends its signal to the command once, and a stopped job releases its lock.
 ///
-/// At a terminal, in a shell with jobs.
+/// The command runs as a job of an interactive shell.
 #[tokio::test]
 async fn stopped_terminal_job_releases_lock() {
     let (_site, policy) = install_policy().await;

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 async fn one() -> (TestSite, LeaseTokens, Gateway) {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    // Nothing is lost here, also where the machine is busy for a second.
+    // The session timeout is long enough that a busy machine does not end the session.
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let gateway = Gateway::start(&policy).await;
     (site, tokens, gateway)
@@ -28,7 +28,7 @@ fn lock_source(gateway: &Gateway, tokens: &LeaseTokens) -> TestLockSource {
     TestLockSource::via_gateways(&[gateway], &tokens.file("client"))
 }
 
-/// Whoever stands in line behind it gets the lock only when the command is dead.
+/// Asserts that the next holder of the key gets the lock only when the command is dead.
 async fn assert_dead_before_next(site: &TestSite, charged: &LockedCommand, key: &str) {
     let session_timeout = Duration::from_secs(2);
     let tick = Duration::from_millis(200);
@@ -46,7 +46,7 @@ async fn assert_dead_before_next(site: &TestSite, charged: &LockedCommand, key: 
     next.close().await;
 }
 
-/// The reference of the only lease there is.
+/// The reference of the only lease at the gateway.
 async fn reference(gateway: &Gateway) -> String {
     let list =
         TestRequest::get("/.fencegate/v1/leases").field("authorization", &format!("Bearer {OPERATOR}"));
@@ -69,7 +69,7 @@ async fn command_shows_lease_until_revoked() {
     let without = gateway.send(&TestRequest::post("/pay/7").field("prefer", "wait=0")).await;
     let under = gateway.send(&TestRequest::post("/pay/7").field("fencing-lease", &lease)).await;
     assert_eq!((without.status, under.status), (423, 200));
-    // It is renewed for longer than it lasts.
+    // The lease is renewed beyond its TTL of 5 s.
     sleep(Duration::from_secs(6)).await;
     assert!(charged.is_running(), "{}", charged.log());
     let revoke = format!("/.fencegate/v1/leases/{}/revoke", reference(&gateway).await);
@@ -80,7 +80,7 @@ async fn command_shows_lease_until_revoked() {
     charged.wait_output("asked").await;
     assert_eq!(charged.exit().await, 123, "{}", charged.log());
     assert!(charged.log().contains("wanted back"), "{}", charged.log());
-    // It was given back, and not left to its ttl.
+    // The lease was released before its TTL was over, so the key is free.
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     drop(site);
 }
@@ -129,7 +129,7 @@ async fn waiter_queues_and_leaves() {
 
 /// A command runs although its lease was granted late in the wait.
 ///
-/// The promised time counts from the question. This question waits for longer than that.
+/// The promised time of a lease counts from the query for it, and this query waits for longer than that time.
 #[tokio::test]
 async fn late_grant_still_runs_command() {
     let site = TestSite::fresh().await;
@@ -144,7 +144,7 @@ async fn late_grant_still_runs_command() {
     let verb = ["lock", "job/1", "--ttl", "12s", "--wait", "20s", "-v"];
     let waits = LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &verb, "echo ran; sleep 3");
     waits.wait_output("waits for").await;
-    // A question waits for four seconds. The session of the gateway lasts for two.
+    // A query waits for up to 4 s, and the session timeout of the gateway is 2 s.
     sleep(Duration::from_secs(3)).await;
     holder.signal(Signal::TERM);
     assert_eq!(holder.exit().await, 143, "{}", holder.log());
@@ -174,7 +174,7 @@ async fn command_dies_before_next_grant() {
     let breaks = TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body("{}");
     assert!(one.send(&breaks).await.status < 300);
     let breaking = async {
-        // The client of the lease was told how long it holds the key. The next holder waits for that time.
+        // The client of the broken lease was promised a time, for which the next holder has to wait.
         assert_eq!(broken.exit().await, 123, "{}", broken.log());
     };
     let stopping = async {

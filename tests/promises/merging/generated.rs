@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{routes, start_programs};
 use crate::storm::seed;
 
-/// Where a service reads the values of a request. Another source of values is another place, with its route and its requests.
+/// The place in a request where a service reads the values. Each place has its own route and its own requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValuePlace {
     Path,
@@ -36,7 +36,7 @@ enum ValuePlace {
     Merged,
 }
 
-/// A request of which services read the value of `id`.
+/// A request in which services read the value of `id`.
 #[derive(Debug, Clone)]
 struct GeneratedRequest {
     place: ValuePlace,
@@ -48,7 +48,7 @@ struct GeneratedRequest {
     named_alike: Vec<&'static str>,
 }
 
-/// What came of a request at one service.
+/// The outcome of a request at one service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestOutcome {
     /// The service reads what is locked.
@@ -66,7 +66,7 @@ struct OutcomeCounts {
     unread: usize,
 }
 
-/// nginx with what it reads in the places that it can tell.
+/// nginx, which returns the value that it reads from the path or from a header field.
 const NGINX: &str = "default_type text/plain; add_header x-key $http_fencing_key;\n\
     server {\n\
         listen LISTEN;\n\
@@ -88,13 +88,13 @@ impl ValuePlace {
         Self::Merged,
     ];
 
-    /// The path and the variable of the route before this service; `None` where the service does not read this place, or has
-    /// routes of its own for it.
+    /// The path and the variable of the route before this service. `None` if the service does not read this place, or
+    /// has separate routes for it.
     fn route(self, service: &str) -> Option<(&'static str, &'static str)> {
         let is_proxy = service == "nginx";
         let is_wrapped = service == "rails-wrapped";
         match self {
-            // Rails and Spring 4 take a suffix off.
+            // Rails and Spring 4 remove a suffix from the path.
             Self::Path if matches!(service, "rails" | "spring") => {
                 Some(("/from/path/{id}{.format?}", "path.id"))
             }
@@ -109,7 +109,7 @@ impl ValuePlace {
                 _ => Some(("/from/queries", "query.id* | whole")),
             },
             Self::Field => (!is_wrapped).then_some(("/from/field", "header.x-id")),
-            // Werkzeug reads the lists of RFC 9110; the others have a text, or split it in their own way.
+            // Werkzeug reads the lists of RFC 9110. The other services get one text, or split it in their own way.
             Self::FieldList => (service == "flask").then_some(("/from/fields", "header.x-ids*")),
             Self::Member => (!is_proxy).then_some(("/from/member", "body:/id")),
             Self::MemberList => (!is_proxy && !is_wrapped).then_some(("/from/members", "body:/items/*/id")),
@@ -117,11 +117,11 @@ impl ValuePlace {
         }
     }
 
-    /// False for requests that are no question to the service.
+    /// False for requests from which the service reads no such value.
     fn asks(self, service: &str, request: &GeneratedRequest) -> bool {
         match (self, service) {
             (Self::Form | Self::Merged, "nginx") | (Self::Form, "rails-wrapped") => false,
-            // It reads what Rails makes of a JSON body.
+            // This service reads the members that Rails wraps from a JSON body.
             (Self::Merged, "rails-wrapped") => {
                 request.method == "PUT" && !request.target.starts_with("/accounts/")
             }
@@ -190,7 +190,7 @@ impl ValuePlace {
     }
 }
 
-/// Ordinary texts mostly, and others now and then.
+/// Generates mostly ordinary texts, and an odd one in one of five cases.
 fn mostly(
     ordinary: impl Strategy<Value = String> + 'static,
     odd: impl Strategy<Value = String> + 'static,
@@ -304,8 +304,8 @@ fn json_member(name: impl Strategy<Value = String>) -> impl Strategy<Value = Str
     (name, " ?: ?", json_value()).prop_map(|(name, colon, value)| format!("{name}{colon}{value}"))
 }
 
-/// An object with a member `id` mostly. One of the outermost objects may have another object as its member, in which Rails sees members
-/// of its own.
+/// Generates an object, mostly with a member `id`. An outermost object may contain another object, in which Rails reads
+/// members as well.
 fn json_object(is_outermost: bool) -> BoxedStrategy<String> {
     let odd = "\"(ID|i\\\\u0064|Id|id |id\\\\u0000|__proto__|)\"";
     let id = json_member(prop_oneof![15 => Just("\"id\"".to_owned()), 1 => odd]);
@@ -345,7 +345,7 @@ fn json_list() -> impl Strategy<Value = String> {
 
 type NamedValue = (&'static str, &'static str);
 
-/// A body in which `id` may stand as well.
+/// A body that may also contain `id`.
 #[derive(Debug, Clone)]
 enum MergedBody {
     Empty,
@@ -405,7 +405,7 @@ fn join_pairs(pairs: &[NamedValue]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// A request for the resource 42 out of one source, with names of another resource in others.
+/// Generates a request whose resource 42 is named by one source. Other sources may name another resource.
 fn merged_request() -> impl Strategy<Value = GeneratedRequest> {
     const NAMES: [&str; 10] =
         ["id", "id", "id", "ID", "id[]", "x", "reading[id]", "_json", "_json[][id]", "other[id]"];
@@ -435,7 +435,7 @@ fn merged_request() -> impl Strategy<Value = GeneratedRequest> {
         if (method, path) == ("POST", "/accounts") {
             query.insert(0, ("id", "42"));
         }
-        // A key is made of these bodies.
+        // The key comes from the JSON body for these requests.
         let is_json = is_json || method == "PUT" && path != "/accounts/42";
         let body = if is_json { MergedBody::Json(members) } else { other };
         let (kind, text) = body.content(method, path);
@@ -468,15 +468,17 @@ impl GeneratedRequest {
     }
 
     /// # Errors
-    /// The service reads what is not locked, or nobody has refused what it does not read.
+    /// Returns an error if the service reads a value that is not locked, or if neither gateway nor service has refused
+    /// a request without a value.
     fn judge(&self, service: &str, answer: &HttpWireMessage) -> Result<RequestOutcome, String> {
         let read = String::from_utf8_lossy(&answer.body);
         let wrong =
             |locked: &str| Err(format!("{service} {self}: it reads {read:?}, and {locked:?} is locked"));
-        // Flask shows the key of a request that it refuses as well.
+        // Flask also sends the key with an answer that refuses the request.
         let Some(locked) = answer.field("x-key").filter(|_| answer.word(1) == "200") else {
             return match answer.word(1) {
-                // Of such a query PHP's own server closes the connection, and WEBrick answers without asking the service.
+                // On such a query PHP's own server closes the connection, and WEBrick answers without calling the
+                // service.
                 "502" if service == "php" && !self.target.is_ascii() => Ok(RequestOutcome::Unread),
                 "200" if service.starts_with("rails") && !self.target.is_ascii() && read.is_empty() => {
                     Ok(RequestOutcome::Unread)
@@ -495,7 +497,7 @@ impl GeneratedRequest {
         let key = |value: &str| resource_key(service, value);
         let is_merged = self.place == ValuePlace::Merged;
         let is_locked = match &*read {
-            // It finds no value, in a source that it does not read or behind a parameter in the place of the wrapper.
+            // The service finds no value: it does not read this source, or a parameter replaces the wrapper.
             "-" if is_merged || service == "rails-wrapped" => return Ok(RequestOutcome::Unread),
             "*" if is_merged => {
                 self.named_alike.iter().all(|value| key(value).is_some_and(|key| keys.contains(&key)))
@@ -511,7 +513,7 @@ impl GeneratedRequest {
                     }
                 }
                 let wanted: Option<BTreeSet<String>> = values.into_iter().map(key).collect();
-                // Out of another source a service may read a part of a list.
+                // From a merged source a service may read only a part of a list.
                 wanted.is_some_and(|wanted| if is_merged { wanted.is_subset(&keys) } else { wanted == keys })
             }
         };
@@ -582,7 +584,7 @@ async fn ask_all(
     outcomes
 }
 
-/// Whatever path, query, field or body is generated: each value that a service reads of it is one that is locked, or the request is
+/// Whatever path, query, field or body is generated: each value that a service reads is locked, or the request is
 /// refused.
 #[tokio::test]
 async fn generated_value_is_locked_or_refused() {
@@ -593,7 +595,7 @@ async fn generated_value_is_locked_or_refused() {
     let mut programs = start_programs().await;
     programs.push(("nginx", ProxyProcess::nginx_with(NGINX, "LISTEN", &[])));
     let site = TestSite::fresh().await;
-    // No busy moment of the machine ends a session.
+    // The session timeout is long enough that a busy machine does not end the session.
     let mut policy = site.policy("gw-1").with_cached_hold().with("/zookeeper/session_timeout", "10s");
     for (name, program) in &programs {
         let upstream = json!({"endpoints": [format!("http://{}", program.address)], "fencing": "upstream"});

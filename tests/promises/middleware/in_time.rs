@@ -14,7 +14,8 @@ use fencegate_tests::freeze;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-/// Whether the middleware is there. Without it a late request is executed, which shows that a test was one.
+/// Whether the service has its middleware. Without it a late request is executed, which shows that the request was
+/// late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MiddlewareMode {
     On,
@@ -30,21 +31,21 @@ impl MiddlewareMode {
     }
 }
 
-/// A service of the sample kind, and the file of its executions.
+/// A service that writes each executed path into a file, and this file.
 pub(crate) struct MiddlewareService {
     home: TempDir,
     pub(crate) port: u16,
     child: ChildProcess,
 }
 
-/// What was answered: the status, and the whole text.
+/// The status of an answer, and its whole text.
 pub(crate) type StatusAndText = (u16, String);
 
 impl MiddlewareService {
-    /// `command`: by mode, file and port. It says `listening` when it listens.
+    /// Starts a service. `command`: its command line by mode, file and port. It prints `listening` when it listens.
     ///
     /// # Panics
-    /// If it does not in time.
+    /// Panics if the service does not listen in time.
     pub(crate) fn start(
         mode: MiddlewareMode,
         command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>,
@@ -59,13 +60,13 @@ impl MiddlewareService {
         Self { home, port, child }
     }
 
-    /// The paths of what was begun.
+    /// The paths of the requests that the service has begun.
     pub(crate) fn executed_paths(&self) -> Vec<String> {
         let text = fs::read_to_string(self.home.path().join("executed")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until so many are begun.
+    /// Waits until the service has begun this number of requests.
     fn wait_begun(&self, wanted: usize) {
         let deadline = Instant::now() + PATIENCE;
         while self.executed_paths().len() < wanted {
@@ -79,7 +80,7 @@ impl MiddlewareService {
     }
 }
 
-/// Sends a request whole, and waits for nothing.
+/// Sends a complete request without waiting for its answer.
 pub(crate) fn send_request(port: u16, method: &str, path: &str, fields: &[String]) -> TcpStream {
     let mut line = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     line.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -98,12 +99,13 @@ pub(crate) fn read_answer(mut line: TcpStream) -> StatusAndText {
     (status.unwrap_or_else(|| panic!("no answer: {text:?}")), text)
 }
 
-/// The field of another machine whose clock is right: this moment, and so many milliseconds.
+/// The field as another machine with a correct clock writes it: this number of milliseconds from now.
 pub(crate) fn wall_clock_field(in_ms: u64) -> String {
     format!("Fencing-Not-After: {}", wall_ms() + in_ms)
 }
 
-/// The field of this machine, whose wall clock was set to be an hour late: the clock of the kernel has to decide.
+/// The field as this machine writes it after its wall clock was set forward by an hour, so that only the boot clock can
+/// show that a request is late.
 pub(crate) fn boot_clock_field(in_ms: u64) -> String {
     both_clocks_field(wall_ms() + 3_600_000, uptime_ms() + in_ms)
 }
@@ -125,7 +127,7 @@ fn uptime_ms() -> u64 {
 }
 
 /// # Panics
-/// If it is not the refusal of one that came late.
+/// Panics if the answer is not the refusal of a late request.
 pub(crate) fn assert_expired((status, text): &StatusAndText) {
     assert_eq!(*status, 412, "{text}");
     let lower = text.to_ascii_lowercase();
@@ -148,10 +150,11 @@ fn assert_tells_its_clock(text: &str) {
     assert!(wall_ms().abs_diff(clock) < 60_000 && error.trim() == "500", "{text}");
 }
 
-/// What comes in time is begun, and what comes late is not: sent late, or in time to a service that stands still.
+/// Asserts that the service begins a request in time and no late one, whether it was sent late or reached a frozen
+/// service in time.
 ///
 /// # Panics
-/// If it is otherwise, or if the same service without its middleware does not begin what is late.
+/// Panics otherwise, or if the same service without its middleware does not begin the late requests.
 pub(crate) fn assert_keeps_deadlines(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String> + Sync) {
     let service = MiddlewareService::start(MiddlewareMode::On, &command);
     for (path, field) in [("/elsewhere", wall_clock_field(30_000)), ("/here", boot_clock_field(30_000))] {
@@ -174,7 +177,7 @@ pub(crate) fn assert_keeps_deadlines(command: impl Fn(MiddlewareMode, &str, u16)
     }
 }
 
-/// With and without the middleware, beside each other: both wait more than they compute.
+/// Runs a check with and without the middleware at the same time: both wait more than they compute.
 fn check_both_modes(check: impl Fn(MiddlewareMode) + Sync) {
     let check = &check;
     thread::scope(|threads| {
@@ -184,7 +187,8 @@ fn check_both_modes(check: impl Fn(MiddlewareMode) + Sync) {
     });
 }
 
-/// LXCFS mounts a file over `/proc/uptime`, with the age of a container: by that clock nothing ever comes late.
+/// Asserts that the service ignores a file that is mounted over `/proc/uptime`. LXCFS mounts one with the age of the
+/// container, by which no request would ever be late.
 fn assert_ignores_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
     let home = scratch::temp_dir();
     let age = home.path().join("uptime");
@@ -194,13 +198,13 @@ fn assert_ignores_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> 
         let before = ["unshare", "-m", "sh", "-c", &covers, "sh"].map(str::to_owned);
         before.into_iter().chain(command(mode, file, port)).collect()
     });
-    // Late by every clock but that one.
+    // This request is late by every clock except the mounted file.
     assert_expired(&service.post("/late", &[both_clocks_field(wall_ms() - 5000, uptime_ms())]));
     assert_eq!(service.post("/in-time", &[wall_clock_field(30_000)]).0, 200);
     assert_eq!(service.executed_paths(), ["/in-time"]);
 }
 
-/// Two requests that are in time reach a service that stands still, and it goes on when they are late.
+/// Two requests reach a frozen service in time, and are late when it is resumed.
 fn assert_late_after_freeze(service: &MiddlewareService, mode: MiddlewareMode) {
     assert_eq!(service.post("/before", &[boot_clock_field(30_000)]).0, 200);
     freeze::stop(service.child.pid());
@@ -209,7 +213,7 @@ fn assert_late_after_freeze(service: &MiddlewareService, mode: MiddlewareMode) {
         send_request(service.port, "POST", "/frozen-here", &[boot_clock_field(700)]),
         send_request(service.port, "POST", "/frozen-elsewhere", &[wall_clock_field(1200)]),
     ];
-    // Its kernel has taken both. Time itself is the subject: the later of the two moments has to pass.
+    // The kernel has received both requests. The test has to wait until both moments have passed.
     thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
     freeze::resume(service.child.pid());
     let answers = lines.map(read_answer);
@@ -228,11 +232,11 @@ fn assert_late_after_freeze(service: &MiddlewareService, mode: MiddlewareMode) {
     }
 }
 
-/// `command`: two workers, each of which serves one request at a time, with one listening socket. Both are busy, and what waits
-/// meanwhile is in time when it is sent, and late when a worker takes it.
+/// Asserts that a request which waits for a worker is refused if it is late when a worker takes it. `command`: two
+/// workers with one listening socket, each of which serves one request at a time.
 ///
 /// # Panics
-/// If it is begun, or if the same service without its middleware does not begin it.
+/// Panics if the request is begun, or if the same service without its middleware does not begin it.
 pub(crate) fn assert_late_while_queued(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String> + Sync) {
     check_both_modes(|mode| {
         let service = MiddlewareService::start(mode, &command);

@@ -18,7 +18,7 @@ use super::operation::{
     unknown_refusal, with_once,
 };
 
-/// The operation is recorded, and the gateway does not learn that.
+/// An operation is sent once, although the gateway gets no answer to its admission, recorded or not.
 #[tokio::test]
 async fn unanswered_admission_is_sent_once() {
     for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
@@ -28,7 +28,7 @@ async fn unanswered_admission_is_sent_once() {
         let servers = json!([link.address().to_string()]);
         let policy = with_once(site.policy_without_janitor("gw-1").with("/zookeeper/servers", servers));
         let gateway = Gateway::start(&policy).await;
-        // The parent node exists from here on, so the next transaction is the admission itself.
+        // This request makes the parent node, so the next transaction is the admission itself.
         assert_eq!(gateway.send(&pay(&before)).await.status, 200);
         let sprung = link.intercept(LockNodeOperation::Admission, fate.clone());
         let asked = gateway.begin(pay(&name));
@@ -60,7 +60,7 @@ async fn lost_lock_prevents_sending() {
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
 }
 
-/// One lost lock of a set is enough to send nothing.
+/// A request for several keys is not sent when one of its locks is lost.
 #[tokio::test]
 async fn one_lost_lock_blocks_set() {
     let site = TestSite::fresh().await;
@@ -113,8 +113,8 @@ async fn client_gone_before_admission_sends_nothing() {
     assert_eq!(gateway.send(&pay(&name)).await.status, 200);
 }
 
-/// The admission is recorded, and its answer and its session are lost. The issuer says that nothing was sent, and
-/// looks under the next session for the record. Until then other gateways cannot know the outcome.
+/// An admission whose answer is lost with the session is reverted: the gateway reports that nothing was sent, and
+/// removes the record under its next session. Until then the outcome is unknown at other gateways.
 #[tokio::test]
 async fn admission_lost_with_session_is_reverted() {
     let site = TestSite::fresh().await;
@@ -149,7 +149,7 @@ async fn admission_lost_with_session_is_reverted() {
     assert_eq!(site.origin.count("/pay/7"), 2, "the first one, and this one once");
 }
 
-/// A cached tenure could send a request without asking ZooKeeper. An operation may not.
+/// An operation needs ZooKeeper for its admission, also under a cached tenure that other requests may use without it.
 #[tokio::test]
 async fn operations_stop_without_zookeeper() {
     let site = TestSite::fresh().await;

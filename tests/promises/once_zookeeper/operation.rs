@@ -46,13 +46,13 @@ pub(super) async fn remembered_operations(tree: &ZnodeTree) -> Vec<Value> {
     found
 }
 
-/// Which of 256 nodes an operation stands below.
+/// The number of the node, of 256, below which an operation is stored.
 pub(super) fn shard_of(name: &str) -> u8 {
     let named = plan::ClientOperationName { name: name.into(), principal: String::new() };
     operation_id("", &named).as_bytes()[0]
 }
 
-/// Names of two operations that stand below one node: when the second comes, that node is there.
+/// Names of two operations below the same node, which the first one creates.
 pub(super) fn names_in_one_shard() -> [String; 2] {
     let first = "op-0".to_owned();
     let mut others = (1..).map(|n| format!("op-{n}")).filter(|other| shard_of(other) == shard_of(&first));

@@ -21,7 +21,7 @@ pub(crate) struct MariaDbSession {
 
 impl MariaDbSession {
     /// # Panics
-    /// If it does not start; Debian has it as `mariadb-server`.
+    /// Panics if MariaDB does not start. It is the Debian package `mariadb-server`.
     pub(crate) fn start() -> Self {
         // The folder of the tests may be closed to other users, and the path of a socket has to be short.
         let home = TempDir::with_prefix("fencegate-tests-").expect("a folder");
@@ -39,8 +39,8 @@ impl MariaDbSession {
         let mut words = front.to_vec();
         words.extend(["/usr/sbin/mariadbd", "--no-defaults", &data, "--skip-networking"].map(str::to_owned));
         words.push(format!("--socket={}", home.path().join("socket").display()));
-        // The data of the test may be lost. The latin collation, which takes `a` for `A`, is the default of most
-        // servers.
+        // The test may lose its data, so it waits for no disk. The latin collation, for which `a` equals `A`, is the
+        // default of most servers.
         words.extend(
             ["--innodb-flush-log-at-trx-commit=0", "--collation-server=latin1_swedish_ci"].map(str::to_owned),
         );
@@ -52,12 +52,12 @@ impl MariaDbSession {
         started
     }
 
-    /// The path of its socket.
+    /// The path of the server's socket.
     pub(crate) fn socket(&self) -> String {
         self.home.path().join("socket").display().to_string()
     }
 
-    /// In a database of this name; none where it is empty.
+    /// Opens a session in the database of this name, or in none if the name is empty.
     pub(crate) fn session(&self, database: &str) -> SqlClientProcess {
         const TELL: &str = "GET DIAGNOSTICS @changed = ROW_COUNT, @found = NUMBER; \
             GET DIAGNOSTICS CONDITION 1 @code = MYSQL_ERRNO; \
@@ -69,7 +69,7 @@ impl MariaDbSession {
         SqlClientProcess::spawn(&mut client, TELL)
     }
 
-    /// Polls: the server tells whoever asks, there is no event.
+    /// Waits until one statement is blocked. This is polled, because the server sends no event.
     fn wait_one_blocked(&self) {
         const WAITING: &str = "SELECT variable_value FROM information_schema.global_status \
             WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS';";
@@ -81,7 +81,8 @@ impl MariaDbSession {
         }
     }
 
-    /// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
+    /// Lets two sessions claim one key without a row, and asserts that the second waits until the first commits or
+    /// rolls back.
     fn race(&self, recipe: &SqlRecipe) {
         use AccessMode::{Exclusive, Shared};
         let (old, new) = match recipe.form {
@@ -135,7 +136,7 @@ fn mariadb_accepts_only_newer_tokens() {
     assert_early_read_is_stale(&mariadb);
 }
 
-/// The claim has to come first. A balance that was read before the claim may be old.
+/// Asserts that a read before the claim may be stale, so a transaction has to claim first.
 fn assert_early_read_is_stale(mariadb: &MariaDbSession) {
     const READ: &str = "SELECT cents FROM balance;";
     let recipe = SqlRecipe::read("mariadb", CompareForm::Token);

@@ -15,10 +15,10 @@ use super::{
 
 fn session(postgres: &TestDatabase) -> SqlClientProcess {
     let mut client = Command::new("setpriv");
-    // Each line is told as soon as it is written.
+    // `stdbuf` makes the client write each line at once.
     client.args(["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql", "-X", "-q", "-A", "-t"]);
     client.args(postgres.arguments());
-    // A statement that waits in vain fails, and the test fails with it.
+    // A statement that waits in vain fails after this time, and so does the test.
     client.env("PGOPTIONS", format!("-c statement_timeout={}", PATIENCE.as_millis()));
     SqlClientProcess::spawn(&mut client, "\\echo ended :ROW_COUNT :SQLSTATE")
 }
@@ -37,7 +37,8 @@ fn postgresql_accepts_only_newer_tokens() {
     }
 }
 
-/// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
+/// Lets two sessions claim one key without a row, and asserts that the second waits until the first commits or rolls
+/// back.
 fn race(postgres: &TestDatabase, recipe: &SqlRecipe) {
     use AccessMode::{Exclusive, Shared};
     const COMMITTED: &str = "BEGIN;";
@@ -77,7 +78,7 @@ fn race(postgres: &TestDatabase, recipe: &SqlRecipe) {
     }
 }
 
-/// The statements of `SERVICES.md`, by the word after `-- `, with values in the places of their variables.
+/// The statements in a block of `SERVICES.md` that begins with `-- ` and this word, with values for their variables.
 fn operation_statements(section: &str, token: &str) -> String {
     let page = fs::read_to_string(deploy().join("docs/SERVICES.md")).expect("our own page");
     let part = page.split("## Say that something was not done").nth(1).expect("the section");
@@ -87,12 +88,12 @@ fn operation_statements(section: &str, token: &str) -> String {
     statement.replace(":name", "'op-1'").replace(":token", &format!("'{token}'"))
 }
 
-/// Asks as a probe does. True: it was done.
+/// Runs the query by which the service answers a probe. True if the operation was done.
 fn is_done(session: &mut dyn SqlSession, token: &str) -> bool {
     session.query_sql(&operation_statements("asked", token)) == ["t"]
 }
 
-/// True if the request may have its effect.
+/// Claims the operation. True if the request may have its effect.
 fn claims_operation(session: &mut dyn SqlSession, token: &str) -> bool {
     session.execute_sql(&operation_statements("done", token)) == Ok(1)
 }
@@ -114,7 +115,7 @@ fn not_done_answer_closes_operation() {
     assert!(!claims_operation(&mut one, &newest), "it was done");
     assert!(is_done(&mut one, &newest), "a question does not undo it");
 
-    // A request at work has not committed when the question comes: the answer waits for it.
+    // A running request has not committed when the probe comes, so the answer waits for its transaction.
     for (end, done) in [("COMMIT;", true), ("ROLLBACK;", false)] {
         run_statements(&mut one, "TRUNCATE operation;");
         run_statements(&mut one, "BEGIN;");

@@ -22,7 +22,7 @@ fn script(name: &str) -> String {
     fs::read_to_string(deploy().join("upstream/redis").join(name)).expect("shipped")
 }
 
-/// The effect that the README shows.
+/// The script of an effect in the README.
 fn documented_effect() -> String {
     let readme = script("README.md");
     let (_, block) = readme.split_once("```lua\n").expect("a block of Lua");
@@ -31,7 +31,7 @@ fn documented_effect() -> String {
 
 impl RedisSession {
     /// # Panics
-    /// If it does not start; Debian has it as `redis-server`.
+    /// Panics if Redis does not start. It is the Debian package `redis-server`.
     fn start() -> Self {
         // The path of a socket has to be short.
         let home = TempDir::with_prefix("fencegate-tests-").expect("a folder");
@@ -51,7 +51,7 @@ impl RedisSession {
         String::from_utf8(answered.stdout).expect("text").trim().to_owned()
     }
 
-    /// Claims these keys, and then has this effect.
+    /// Claims these keys, and runs the effect if the claim passes.
     fn claim_and_run(
         &self,
         form: CompareForm,
@@ -77,7 +77,7 @@ impl RedisSession {
             .is_ok()
     }
 
-    /// Deletes what may be deleted, as the README says; answers how many.
+    /// Runs the cleanup of the README, and returns the number of deleted keys.
     fn run_cleanup(&self, form: CompareForm, seconds: &str) -> String {
         let found = self.run_redis_cli(&["--scan", "--pattern", "fence:*"]);
         let text = script("forget.lua");
@@ -121,7 +121,7 @@ fn redis_refuses_forgotten_tokens() {
         redis.run_redis_cli(&["FLUSHALL"]);
         assert!(redis.is_admitted(form, AccessMode::Exclusive, "old", &first));
         assert!(redis.is_admitted(form, AccessMode::Shared, "read", &second));
-        // The first of these only looks how far all marks are; the second one raises the floor to it.
+        // The first call only records the highest watermark. The second call raises the floor to it.
         assert_eq!(redis.run_cleanup(form, "0"), "0");
         assert!(redis.is_admitted(form, AccessMode::Exclusive, "late", &first), "no floor before its time");
         assert!(redis.is_admitted(form, AccessMode::Exclusive, "new", &fourth));
@@ -136,7 +136,7 @@ fn redis_refuses_forgotten_tokens() {
     }
 }
 
-/// The effect happens with its claim or not at all.
+/// The effect and its claim happen together or not at all.
 #[test]
 fn redis_effect_happens_only_with_claim() {
     let redis = RedisSession::start();
@@ -163,7 +163,7 @@ fn redis_effect_happens_only_with_claim() {
     assert_eq!(redis.run_redis_cli(&["GET", "account/7"]), "70");
     assert!(debit(&token("06"), "80").starts_with("POOR"), "told, and nothing older may take some later");
     assert!(debit(&token("05"), "10").starts_with("STALE"));
-    // The README names this limit: an effect that fails halfway is not undone, and its mark stays.
+    // The README names this limit: an effect that fails halfway is not undone, and its watermark stays.
     redis.run_redis_cli(&["SET", "account/7", "no number"]);
     assert!(debit(&token("08"), "10").contains("ERR"));
     assert!(debit(&token("08"), "10").starts_with("STALE"));

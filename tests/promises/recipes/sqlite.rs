@@ -29,7 +29,7 @@ impl SqlSession for Connection {
 
 fn open(file: &Path) -> Connection {
     let connection = Connection::open(file).expect("a database");
-    // A session that meets another writer is told so at once.
+    // A session that meets another writer gets an error at once.
     connection.busy_timeout(Duration::ZERO).expect("SQLite takes it");
     connection.pragma_update(None, "journal_mode", "WAL").expect("SQLite takes it");
     connection
@@ -40,7 +40,7 @@ fn sqlite_accepts_only_newer_tokens() {
     assert_all_stories("sqlite", &mut Connection::open_in_memory().expect("a database"));
 }
 
-/// The stories detect a recipe with a fault.
+/// The stories detect a recipe with a mistake.
 #[test]
 fn stories_detect_faulty_recipe() {
     for (form, section, right, wrong) in [
@@ -106,7 +106,7 @@ fn sqlite_refuses_forgotten_tokens() {
     assert_floor_protects("sqlite", &mut Connection::open_in_memory().expect("a database"));
 }
 
-/// Of two connections that claim, the second waits or begins its transaction anew.
+/// Of two connections that claim, the second one waits or has to restart its transaction.
 #[test]
 fn second_connection_waits_or_restarts() {
     let recipe = SqlRecipe::read("sqlite", CompareForm::Token);
@@ -117,13 +117,13 @@ fn second_connection_waits_or_restarts() {
     recipe.create_tables(&mut one);
     run_statements(&mut one, "BEGIN;");
     assert_eq!(recipe.raise(&mut one, AccessMode::Exclusive, "a", &token("09")), Ok(true));
-    // `BEGIN IMMEDIATE`: a session that would have to wait is told so before it reads anything.
+    // With `BEGIN IMMEDIATE` a session that would have to wait gets the error before it reads anything.
     assert_eq!(other.execute_sql("BEGIN IMMEDIATE;"), Err("busy".to_owned()));
-    // Deferred, and the claim comes first: the same error.
+    // A deferred transaction that begins with the claim gets the same error.
     run_statements(&mut other, "BEGIN;");
     assert_eq!(recipe.raise(&mut other, AccessMode::Shared, "a", &token("05")), Err("busy".to_owned()));
     run_statements(&mut other, "ROLLBACK;");
-    // Deferred, and a read comes first: this transaction can never claim, however long it waits.
+    // A deferred transaction that begins with a read can never claim, however long it waits.
     run_statements(&mut other, "BEGIN;");
     assert_eq!(other.query_sql("SELECT resource FROM fence;"), Vec::<String>::new());
     run_statements(&mut one, "COMMIT;");

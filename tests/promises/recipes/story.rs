@@ -5,7 +5,7 @@ use std::fs;
 use fencegate_tests::prometheus::deploy;
 use serde::Deserialize;
 
-/// Whether tokens are compared, or numbers.
+/// The value that a recipe compares: the whole token, or its number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CompareForm {
@@ -38,7 +38,7 @@ pub(super) struct RecipeStory {
     pub(super) steps: Vec<StoryStep>,
 }
 
-/// One transaction that claims, and ends as it says if the claim passes.
+/// A transaction that claims keys, and its end if the claim passes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoryStep {
@@ -73,7 +73,7 @@ impl AccessMode {
         }
     }
 
-    /// The section of a recipe.
+    /// The section of a recipe for this mode.
     pub(super) fn verb(self) -> &'static str {
         match self {
             Self::Exclusive => "write",

@@ -7,24 +7,24 @@ use std::{
 
 use super::{AccessMode, SqlRecipe, SqlSession};
 
-/// One client, as a process that dies with us.
+/// A database client as a process that ends with the test.
 pub(crate) struct SqlClientProcess {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     child: Child,
-    /// What makes it write `ended`, the rows that were changed, and a code.
+    /// The input that makes the client print `ended`, the number of changed rows, and a code.
     tell: &'static str,
 }
 
-/// A statement that somebody else keeps from ending.
+/// A statement that another session blocks.
 pub(super) struct BlockedStatement<'t>(&'t mut SqlClientProcess);
 
-/// The code of what went well.
+/// The code of a statement that succeeded.
 const WELL: &str = "00000";
 
 impl SqlClientProcess {
     /// # Panics
-    /// If there is no such client.
+    /// Panics if the client cannot be started.
     pub(super) fn spawn(client: &mut Command, tell: &'static str) -> Self {
         let mut child = client
             .stdin(Stdio::piped())
@@ -42,7 +42,7 @@ impl SqlClientProcess {
         BlockedStatement(self)
     }
 
-    /// The one statement of a claim, where it has to wait.
+    /// Sends the one statement of a claim that has to wait.
     pub(super) fn begin_claim(
         &mut self,
         recipe: &SqlRecipe,
@@ -90,7 +90,7 @@ impl SqlSession for SqlClientProcess {
 
 impl Drop for SqlClientProcess {
     fn drop(&mut self) {
-        // Both fail only for one that is gone already.
+        // Both calls fail only for a process that has already ended.
         drop((self.child.kill(), self.child.wait()));
     }
 }

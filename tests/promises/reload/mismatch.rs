@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
 
-/// How many gateways have other locks.
+/// The gauge of gateways that lock other keys.
 const UNLIKE: &str = "fencegate_config_mismatch";
 
 /// A gateway of several sessions that changes its keys is not taken for another gateway.
@@ -28,7 +28,7 @@ async fn own_sessions_are_no_mismatch() {
         gateway.rewrite(&policy(key));
         let (code, report) = gateway.reload(&[]).await;
         assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
-        // Some session looks within a second.
+        // Within a second some session checks the other gateways.
         tokio::time::sleep(Duration::from_millis(1200)).await;
         assert!(!gateway.log().contains("FG0515"), "it met itself: {}", gateway.log());
     }
@@ -45,7 +45,7 @@ async fn mismatched_gateways_counted_until_agreement() {
     assert_eq!((named.field("code"), named.field("gateways")), ("FG0515", "gw-2"));
     first.wait_gauge(UNLIKE, 1.0).await;
     third.wait_gauge(UNLIKE, 1.0).await;
-    // The gateway that is alone with its keys differs from both others.
+    // This gateway has other keys than both others.
     second.wait_gauge(UNLIKE, 2.0).await;
     second.rewrite(&site.policy("gw-2"));
     let (code, report) = second.reload(&[]).await;

@@ -15,7 +15,8 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// The resource is the same and the lock is another one. Only waiting keeps the requests apart.
+/// Requests before and after a change of the key template never overlap on a resource: they have different locks, so
+/// the later request has to wait for the earlier one.
 #[tokio::test]
 async fn old_and_new_key_never_overlap() {
     let site = TestSite::fresh().await;
@@ -70,8 +71,8 @@ async fn unrelated_reloads_hide_no_old_key() {
 
 /// A route that was removed and came back at another service waits for requests that began before.
 ///
-/// A request that still works on the account under the first plan is waited for. Neither the service of the account,
-/// nor its name there, nor a plan without the account in between makes a difference.
+/// A request of the first plan may still work on the account. This holds although the route now leads to another
+/// service, names the account there in another way, and was missing in a plan in between.
 #[tokio::test]
 async fn moved_route_waits_for_earlier_request() {
     let site = TestSite::fresh().await;
@@ -102,7 +103,7 @@ async fn moved_route_waits_for_earlier_request() {
 
 /// A route that only observes does not refuse a request that waited in vain for requests of the last plan.
 ///
-/// A route that only observes refuses nothing. A gateway that stops still takes no new request.
+/// Such a route refuses nothing. A gateway that stops still takes no new request.
 #[tokio::test]
 async fn observing_route_passes_after_wait() {
     let site = TestSite::fresh().await;
@@ -135,7 +136,7 @@ async fn observing_route_passes_after_wait() {
 
 /// When a route no longer only observes, a request waits for those that passed without a lock.
 ///
-/// A request that passed without a lock has no promise. A request after the change has one.
+/// Requests without a lock may overlap with each other. A request after the change may overlap with none.
 #[tokio::test]
 async fn enforced_route_waits_for_unlocked_request() {
     let site = TestSite::fresh().await;
@@ -151,7 +152,7 @@ async fn enforced_route_waits_for_unlocked_request() {
     assert_eq!(first.answer().await.status, 200);
 }
 
-/// Names each execution by its account alone. The key of an account depends on the plan of the moment.
+/// Replaces the key of each execution by its account, because the key depends on the plan under which it ran.
 fn by_account(mut history: History) -> History {
     for execution in &mut history.executions {
         execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
@@ -163,8 +164,8 @@ fn by_account(mut history: History) -> History {
 #[tokio::test]
 async fn reloads_under_load_fail_no_request() {
     let site = TestSite::fresh().await;
-    // Sessions are long enough that a busy machine ends none. A new session would give way to the plan that the last
-    // one has published.
+    // The session timeout is long enough that a busy machine ends no session. A new session would yield to the plan
+    // that the last one has published.
     let site_policy = site.policy("gw-1").with("/zookeeper/session_timeout", "8s");
     let policy = |round: usize| {
         let prefix = if round % 3 == 1 { "konto" } else { "account" };

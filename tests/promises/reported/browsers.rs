@@ -18,7 +18,8 @@ fn with_cors(policy: TestPolicy, origins: &[&str]) -> TestPolicy {
     policy.with("/listeners/public/cors", json!({ "allow_origins": origins }))
 }
 
-/// Serves an empty page, and has its script ask the gateway. What the script read: status, `Retry-After`, outcome and reason.
+/// Opens an empty page whose script sends a request to the gateway. Returns what the script could read: status,
+/// `Retry-After`, outcome and reason.
 async fn fetch_from_page(browser: &Browser, page: &str, url: &str) -> Value {
     browser.open(&format!("{page}/page")).await;
     let script = r#"
@@ -31,9 +32,9 @@ async fn fetch_from_page(browser: &Browser, page: &str, url: &str) -> Value {
     browser.run_async(&script.replace("URL", url)).await
 }
 
-/// Reported as pelias/api#296, apex/up#274, jamsocket/plane#684 and axios/axios#6723: a proxy's own answers had no CORS fields,
-/// so a page saw "network error" in the place of 429 or 503. The kind: an answer that the service has not made. Played by a real
-/// browser.
+/// Reported as pelias/api#296, apex/up#274, jamsocket/plane#684 and axios/axios#6723: a proxy's own answers had no CORS
+/// fields, so a page saw "network error" in place of 429 or 503. This test covers answers that the service has not
+/// made, with a real browser.
 #[tokio::test]
 async fn page_reads_refusal_of_gateway() {
     let site = TestSite::fresh().await;
@@ -69,7 +70,8 @@ async fn page_reads_refusal_of_gateway() {
     browser.close().await;
 }
 
-/// Every answer that the gateway makes has the fields, over both protocols: refusals of any step, and those of the service.
+/// Every answer of the gateway has the CORS fields, over both protocols: refusals of each step, and answers of the
+/// service.
 #[tokio::test]
 async fn every_own_answer_names_listed_origin() {
     let site = TestSite::fresh().await;
@@ -105,7 +107,7 @@ async fn every_own_answer_names_listed_origin() {
         }
     }
     assert_eq!(holder.finish().await.status, 200);
-    // A refusal before any route is looked for.
+    // This refusal comes before a route is searched.
     let policy = site.policy("gw-2").with("/listeners/public/limits/per_client", 1);
     let busy = Gateway::start(&with_cors(policy, &[APP])).await;
     let holder = site.origin.hold_request(&busy, TestRequest::get("/slow")).await;
@@ -139,8 +141,9 @@ fn assert_allowed(answer: &ClientResponse) {
     assert_eq!((answer.field("access-control-allow-credentials"), answer.body.len()), (None, 0));
 }
 
-/// A preflight of a listed origin waits for no lock and reaches no service, also where a fenced route takes `OPTIONS` and its key is
-/// held. One of another origin is a request like any other, and so is an `OPTIONS` that is no preflight.
+/// A preflight of a listed origin waits for no lock and reaches no service, also where a fenced route takes `OPTIONS`
+/// and its key is held. A preflight of another origin is a request like any other, and so is an `OPTIONS` that is no
+/// preflight.
 #[tokio::test]
 async fn preflight_takes_no_lock() {
     let site = TestSite::fresh().await;
@@ -158,7 +161,7 @@ async fn preflight_takes_no_lock() {
         assert_allowed(&http2.send(&preflight(path, APP)).await.expect("an answer"));
         assert_eq!(site.origin.count(path), usize::from(path == "/pay/7"), "{path}: the service sees none");
     }
-    // As any other request: one is locked out, one reaches the service, which may know the page.
+    // As ordinary requests, one is locked out, and the other reaches the service, which may accept the origin.
     let refused = gateway.send(&preflight("/pay/7", "https://evil.example").field("prefer", "wait=0")).await;
     assert_eq!((refused.status, refused.field(ALLOWED)), (423, None));
     let passed = gateway.send(&preflight("/open/a", "https://evil.example")).await;
@@ -169,7 +172,7 @@ async fn preflight_takes_no_lock() {
     assert_eq!(holder.finish().await.status, 200);
 }
 
-/// What the service says of CORS stays as it is: browsers refuse an answer that names two origins.
+/// CORS fields of the service stay unchanged, because browsers refuse an answer that names two origins.
 #[tokio::test]
 async fn word_of_service_is_kept() {
     let site = TestSite::fresh().await;
@@ -184,7 +187,7 @@ async fn word_of_service_is_kept() {
     }
 }
 
-/// A reload begins and ends it. Pages get nothing of the lease interface, which is for programs.
+/// A reload adds and removes the CORS fields. The lease interface never has them, because it is for programs.
 #[tokio::test]
 async fn cors_follows_reload_and_leaves_leases_alone() {
     let site = TestSite::fresh().await;

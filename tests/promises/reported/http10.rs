@@ -6,9 +6,9 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-/// Reported by users of ApacheBench (`ab -k`) against several servers: the answer said `Connection: keep-alive`, had no length, and
-/// the connection closed, so the client took an empty body and its next request broke. The kind: an answer over HTTP/1.0 whose end
-/// the client cannot see while the connection stays open.
+/// Reported by users of ApacheBench (`ab -k`) against several servers: the answer said `Connection: keep-alive` and had
+/// no length, and the connection closed, so the client read an empty body and its next request failed. This test covers
+/// answers over HTTP/1.0 whose end the client cannot see while the connection stays open.
 #[tokio::test]
 async fn kept_connection_is_promised_only_with_length() {
     let site = TestSite::fresh().await;
@@ -45,9 +45,9 @@ async fn kept_connection_is_promised_only_with_length() {
     }
 }
 
-/// Reported by users of HAProxy (`option httpchk`) and of other balancers: their health check speaks HTTP/1.0 without `Host`, and the
-/// server that answers only by its name says that it is down. The kind: probes of programs that name no host. A browser always
-/// names one, so a name that was rebound to us is still refused, and nothing is changed without one.
+/// Reported by users of HAProxy (`option httpchk`) and of other balancers: their health check speaks HTTP/1.0 without
+/// `Host`, and a server that answers only by its name counts as down. This test covers probes that name no host. A
+/// browser always names one, so a rebound name is still refused, and no change is accepted without a host.
 #[tokio::test]
 async fn health_check_needs_no_host() {
     let site = TestSite::fresh().await;

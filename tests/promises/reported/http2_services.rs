@@ -33,7 +33,7 @@ const STATUS_200: &[u8] = &[0x88];
 /// `:status: 103`, as a literal with the name of the static table.
 const STATUS_103: &[u8] = &[0x08, 3, b'1', b'0', b'3'];
 
-/// What the service does with a request.
+/// The reaction of the service to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Answer,
@@ -49,7 +49,7 @@ enum Act {
 
 const REFUSED_STREAM: u32 = 7;
 
-/// A service that speaks HTTP/2 frame by frame. The first requests get the acts, all others the last of them.
+/// A service that speaks HTTP/2 frame by frame. Each request gets the next act, and later requests get the last act.
 struct FrameService {
     address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -77,7 +77,7 @@ impl Drop for FrameService {
     }
 }
 
-/// Until the gateway ends the connection.
+/// Serves a connection until the gateway ends it.
 async fn serve(mut stream: TcpStream, acts: &[Act], requests: Arc<AtomicUsize>) -> Option<()> {
     let mut preface = [0; 24];
     stream.read_exact(&mut preface).await.ok()?;
@@ -117,9 +117,10 @@ async fn serve(mut stream: TcpStream, acts: &[Act], requests: Arc<AtomicUsize>) 
     }
 }
 
-/// Reported as envoyproxy/envoy#68, golang/go#20985, nginx/nginx#1724, nodejs/undici#5598 and JuliaWeb/HTTP.jl#1294: a request on a
-/// stream that was refused, or that lies above the last one of a GOAWAY, was given up or told as failed. RFC 9113, 8.7, guarantees
-/// that nothing of it was processed. The kind: a word of the other side about exactly this request; everything less stays unknown.
+/// Reported as envoyproxy/envoy#68, golang/go#20985, nginx/nginx#1724, nodejs/undici#5598 and JuliaWeb/HTTP.jl#1294: a
+/// request on a stream that was refused, or that lies above the last one of a GOAWAY, was given up or reported as
+/// failed. RFC 9113, 8.7, guarantees that such a request was not processed. This test covers signals of the server
+/// about exactly this request; after any weaker signal the outcome stays unknown.
 #[tokio::test]
 async fn unprocessed_request_is_sent_once_more() {
     use Act::{Answer, GoAwayAt, GoAwayBelow, Reset, ResetAfterInterim};
@@ -130,7 +131,7 @@ async fn unprocessed_request_is_sent_once_more() {
         (&[GoAwayBelow, Answer], 200, "", Done, 2),
         (&[Reset(REFUSED_STREAM)], 502, "upstream-refused", NotDispatched, 2),
         (&[GoAwayBelow], 502, "upstream-refused", NotDispatched, 2),
-        // CANCEL and INTERNAL_ERROR say nothing about what was done.
+        // CANCEL and INTERNAL_ERROR do not say whether the request was processed.
         (&[Reset(8), Answer], 502, "outcome-unknown", Unknown, 1),
         (&[Reset(2), Answer], 502, "outcome-unknown", Unknown, 1),
         (&[ResetAfterInterim(REFUSED_STREAM), Answer], 502, "outcome-unknown", Unknown, 1),
@@ -150,7 +151,7 @@ async fn unprocessed_request_is_sent_once_more() {
         }
         assert_eq!(service.requests.load(Ordering::SeqCst), sent, "{acts:?}");
         if sent == 2 && status == 200 {
-            // The second sending is a dispatch of its own, with a newer token.
+            // The repeated request is a dispatch of its own, with a newer token.
             let token = answer.token().expect("a fenced route").to_string();
             assert!(token.ends_with("-00000002"), "{acts:?}: {token}");
         }

@@ -7,8 +7,9 @@ use tokio::{
     net::TcpListener,
 };
 
-/// Reported as golang/go#32310 and openshift/release#378: a server ends an idle connection with a 408, and the client takes it for the
-/// answer to the request that it sends in this moment. The kind: bytes that come before they are asked for.
+/// Reported as golang/go#32310 and openshift/release#378: a server ends an idle connection with a 408, and the client
+/// takes it for the answer to the request that it sends at this moment. This test covers bytes that arrive before a
+/// request was sent.
 #[tokio::test]
 async fn unasked_answer_is_never_taken() {
     let site = TestSite::fresh().await;

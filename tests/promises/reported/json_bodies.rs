@@ -3,9 +3,9 @@
 use fencegate_tests::{client::TestRequest, gateway::Gateway, site::TestSite};
 use serde_json::json;
 
-/// Reported against many servers: `application/json;charset=UTF-8`, which Java and .NET write by themselves, was not taken for JSON. The
-/// kind: spellings of one media type (RFC 9110, 8.3.1). What is no JSON, or a number that two readers may read as two, is refused
-/// with what to do.
+/// Reported against many servers: `application/json;charset=UTF-8`, which Java and .NET write by themselves, was not
+/// taken for JSON. This test covers spellings of one media type (RFC 9110, 8.3.1). A body that is no JSON, or has a
+/// number that two parsers may read differently, is refused with a remedy.
 #[tokio::test]
 async fn json_is_recognised_in_every_spelling() {
     let site = TestSite::fresh().await;

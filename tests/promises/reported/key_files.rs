@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::tls::TlsFiles;
 
-/// Reported against rustls and cert-manager: a pair of files that other servers take was refused. The kind: what stands around the lines
-/// of PEM (RFC 7468, 2 and 5.2), with the same certificate and the same key.
+/// Reported against rustls and cert-manager: a certificate and key that other servers accept were refused. This test
+/// covers text around the lines of PEM (RFC 7468, 2 and 5.2), with the same certificate and the same key.
 #[tokio::test]
 async fn pem_is_read_in_every_form() {
     let site = TestSite::fresh().await;

@@ -14,8 +14,9 @@ fn named(key: &str, name: &str) -> TestRequest {
     acquire_request(&json!({ "keys": [key] })).field("idempotency-key", name)
 }
 
-/// Reported as samuel/go-zookeeper#229, CURATOR-45 and CURATOR-79: the server had granted a lock whose answer was lost, and the client
-/// waited behind its own lock. The kind: a grant that its client does not know of, however the answer was lost.
+/// Reported as samuel/go-zookeeper#229, CURATOR-45 and CURATOR-79: the server had granted a lock whose answer was lost,
+/// and the client waited behind its own lock. This test covers grants that the client has not learned of, however the
+/// answer was lost.
 #[tokio::test]
 async fn lost_grant_is_had_again_by_its_name() {
     let site = TestSite::fresh().await;
@@ -33,7 +34,7 @@ async fn lost_grant_is_had_again_by_its_name() {
         );
         let mut client = RawClient::connect(gateway.public).await.expect("it listens");
         client.send(head + &body).await.expect("sent");
-        // The grant is made, and its answer is read by nobody.
+        // The lease is granted, and the client hangs up before it reads the answer's body.
         let granted = client.read_head().await.expect("a head");
         assert_eq!(granted.word(1), "201", "{granted:?}");
         if reset {
@@ -41,7 +42,7 @@ async fn lost_grant_is_had_again_by_its_name() {
         } else {
             drop(client);
         }
-        // Without the name the client would wait for itself.
+        // A request without the name waits behind the lost grant.
         assert_eq!(gateway.send(&acquire_request(&json!({ "keys": [key] }))).await.status, 423);
         let again = gateway.send(&named(&key, &name)).await;
         assert_eq!(again.status, 201, "{again:?}");
@@ -53,7 +54,7 @@ async fn lost_grant_is_had_again_by_its_name() {
     assert!(begun.elapsed() < Duration::from_secs(8), "nobody waited for a `ttl`");
 }
 
-/// A name stands for one request of one principal, and a request that got nothing has used up none.
+/// A name stands for one request of one principal. A request without a grant does not use its name up.
 #[tokio::test]
 async fn name_of_grant_is_one_request() {
     let site = TestSite::fresh().await;
@@ -68,7 +69,7 @@ async fn name_of_grant_is_one_request() {
     assert_eq!((other.status, other.reason().as_str()), (422, "idempotency-mismatch"));
     let theirs = named("other/1", "a").field("authorization", &format!("Bearer {OTHER}"));
     assert_ne!(gateway.send(&theirs).await.reason(), "idempotency-mismatch", "names are of one principal");
-    // It waited for nothing and got nothing: the name is free for a repeat.
+    // This request got no grant, so its name may be used again.
     assert_eq!(gateway.send(&named("job/1", "b")).await.status, 423);
     assert_eq!(ClientLease::from_response(&first).release(&gateway).await.status, 204);
     assert_eq!(gateway.send(&named("job/1", "b")).await.status, 201);

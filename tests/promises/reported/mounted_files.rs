@@ -5,13 +5,13 @@ use std::{fs, os::unix::fs::symlink, time::SystemTime};
 use fencegate_tests::{client::TestRequest, gateway::GatewayLaunch, policy::TestPolicy, site::TestSite};
 use serde_json::json;
 
-/// Reported as minio/minio#14357, eventing-kafka-broker#3323, Mailu#1302, dadrus/heimdall#2926 and kube-rbac-proxy#45: a watcher that
-/// follows one file by its events, time or size misses the way in which an orchestrator replaces it. The kind: ways to give a file
-/// another content.
+/// Reported as minio/minio#14357, eventing-kafka-broker#3323, Mailu#1302, dadrus/heimdall#2926 and kube-rbac-proxy#45:
+/// a watcher that follows one file by its events, time or size misses the way in which an orchestrator replaces it.
+/// This test covers the ways to give a file another content.
 #[tokio::test]
 async fn replaced_policy_is_seen() {
     let site = TestSite::fresh().await;
-    // As long as each other.
+    // All these policies have the same length, so the length does not show a change.
     let policy = |word: &str| -> TestPolicy {
         site.policy("gw-1").with_route(json!({
             "name": "word", "upstream": "ledger", "fence": "none",
@@ -30,7 +30,7 @@ async fn replaced_policy_is_seen() {
         };
         fencegate_testkit::wait::wait_until(how, reached, || gateway.log()).await;
     };
-    // A folder that is swapped by a link, as the kubelet does.
+    // The folder is replaced by a new link, as the kubelet does it.
     let swap = |word: &str| {
         let data = folder.join(format!("data-{word}"));
         fs::create_dir(&data).expect("new");
@@ -48,7 +48,7 @@ async fn replaced_policy_is_seen() {
     fs::remove_file(&file).expect("there");
     fs::write(&file, policy("dddd").to_string()).expect("written");
     serves("dddd", "a new file").await;
-    // In place, of the same length, and older than before.
+    // The file is overwritten in place, with the same length and an older time.
     fs::write(&file, policy("eeee").to_string()).expect("written");
     fs::File::options()
         .write(true)

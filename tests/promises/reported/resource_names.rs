@@ -21,9 +21,10 @@ fn with_routes(site: &TestSite, routes: impl IntoIterator<Item = Value>) -> Test
     routes.into_iter().fold(policy, TestPolicy::with_route)
 }
 
-/// Reported as go-restful#394, labstack/echo#2756 and protoc-gen-connect-openapi#29 (custom methods of AIP-136), and asked for by the
-/// APIs of Shopify, OData and Rails: a variable that is a part of a segment could not be written, or took the action with it. The
-/// kind: two paths of one resource. While a request by one of them has the lock, one by the other waits.
+/// Reported as go-restful#394, labstack/echo#2756 and protoc-gen-connect-openapi#29 (custom methods of AIP-136), and
+/// asked for by the APIs of Shopify, OData and Rails: a variable that is a part of a segment could not be written, or
+/// included the action. This test covers two paths of one resource: a request by one path waits while a request by the
+/// other has the lock.
 #[tokio::test]
 async fn actions_of_one_resource_take_turns() {
     let site = TestSite::fresh().await;
@@ -59,8 +60,9 @@ async fn put(gateway: &Gateway, path: &str) -> ClientResponse {
     gateway.send(&TestRequest::with_method("PUT", path)).await
 }
 
-/// Reported as rails/rails#18507 and #54000, yiisoft/yii2#18131 and #8170, 3scale/porta#4384: a framework or a database takes several
-/// texts for one row. The kind: spellings of one value. Each of them has the one key of the resource, or is refused before a lock.
+/// Reported as rails/rails#18507 and #54000, yiisoft/yii2#18131 and #8170, 3scale/porta#4384: a framework or a database
+/// takes several texts for one row. This test covers spellings of one value: each has the one key of the resource, or
+/// is refused before a lock.
 #[tokio::test]
 async fn spellings_of_one_row_have_one_key() {
     const UUID: &str = "0b5e2b9c-2f0b-4c9e-8d3a-1f6f0a7c9e55";

@@ -17,7 +17,7 @@ async fn start(policy: &TestPolicy) -> Gateway {
     GatewayLaunch::new(policy).with_workers(1).start().await
 }
 
-/// Connects again and again, sends this each time, and leaves.
+/// Connects again and again, sends these bytes each time, and disconnects.
 async fn probe(gateway: &Gateway, bytes: &str) {
     for _ in 0..PROBES {
         let mut client = RawClient::connect(gateway.public).await.expect("it listens");
@@ -27,15 +27,15 @@ async fn probe(gateway: &Gateway, bytes: &str) {
     }
 }
 
-/// The lines of the log that tell of one connection.
+/// The lines of the log about single connections.
 fn lines_of_connections(gateway: &Gateway) -> Vec<String> {
     let log = gateway.log();
     log.lines().filter(|line| line.contains(r#""peer":"127.0.0.1:"#)).map(str::to_owned).collect()
 }
 
-/// Reported as grafana/grafana#112294 and poseidon/typhoon#629: each health check of a balancer that only connects, and each port scan,
-/// was a line of the log. The kind: lines that anybody on the network can cause. Connections that had to begin with a PROXY header
-/// are counted; a line tells of the first one in a minute.
+/// Reported as grafana/grafana#112294 and poseidon/typhoon#629: each health check of a balancer that only connects, and
+/// each port scan, wrote a line into the log. This test covers lines that any host on the network can cause.
+/// Connections without a required PROXY header are counted, and only the first one in a minute is logged.
 #[tokio::test]
 async fn probes_cause_no_line_each() {
     let site = TestSite::fresh().await;

@@ -7,9 +7,9 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-/// Reported as util-linux/util-linux#1180, discoteq/flock#20 and viafintech/cronlocker#10: the exit code for "the lock is held" was one
-/// that the job has as well, so a job that never finished looked like one that was skipped. The kind: every exit code of a command
-/// that a script could take for ours.
+/// Reported as util-linux/util-linux#1180, discoteq/flock#20 and viafintech/cronlocker#10: the exit code for "the lock
+/// is held" was one that the job may have too, so a job that failed looked like one that was skipped. This test covers
+/// every exit code of a command that a script could confuse with ours.
 #[tokio::test]
 async fn failed_job_is_not_taken_for_skipped_one() {
     let site = TestSite::fresh().await;
@@ -26,7 +26,7 @@ async fn failed_job_is_not_taken_for_skipped_one() {
     let skipped = run("job/held", &["true"]).await;
     assert_eq!(skipped.status.code(), Some(0), "{skipped:?}");
     assert!(skipped.stderr.is_empty(), "cron would send a letter: {skipped:?}");
-    // What a job may end with, `timeout` among them.
+    // Exit codes that a job may have itself, such as those of `timeout`.
     for (job, code) in [
         (&["timeout", "0.2", "sleep", "5"][..], 124),
         (&["sh", "-c", "exit 124"], 124),

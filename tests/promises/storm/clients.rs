@@ -17,7 +17,7 @@ use super::{
 
 const CLIENTS: usize = 40;
 
-/// How one attempt ended, as its client saw it.
+/// The end of one attempt, as its client saw it.
 pub(super) struct AttemptResult {
     pub(super) operation: OperationNumber,
     pub(super) attempt: usize,
@@ -28,7 +28,7 @@ pub(super) enum ClientAttemptEnd {
     Answer(Box<ClientResponse>),
     /// The client hung up.
     Impatient,
-    /// Nobody was there, or the connection broke.
+    /// No process answered, or the connection broke.
     Broken,
 }
 
@@ -52,8 +52,8 @@ impl StormClient {
         told
     }
 
-    /// Asks again and again, each time at the other gateway. Sometimes the client also repeats an operation with a
-    /// final answer.
+    /// Repeats an operation, each time at the other gateway, until it has a final answer. Sometimes the client also
+    /// repeats an operation with a final answer.
     async fn repeat_operation(&self, operation: OperationNumber) -> Vec<AttemptResult> {
         let dice = &self.storm.dice;
         let mut door = dice.index(2);
@@ -75,7 +75,7 @@ impl StormClient {
     }
 }
 
-/// Asks for the last time, at the first gateway, for as long as nothing is dispatched.
+/// Sends the last attempt to the first gateway, and repeats it as long as it is not dispatched.
 pub(super) async fn send_last_attempt(storm: &StormState, operation: OperationNumber) -> AttemptResult {
     let attempt = ATTEMPTS - 1;
     let asked = async {
@@ -109,7 +109,7 @@ async fn ask(
 }
 
 impl ClientAttemptEnd {
-    /// True if the client need not ask again.
+    /// True if the client need not repeat its request.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Answer(answer) => {

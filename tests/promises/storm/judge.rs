@@ -73,7 +73,7 @@ impl StormJudge {
         seen.assert_exercised(log, weather);
     }
 
-    /// Executions of an account never overlap, and no attempt was told a wrong outcome.
+    /// Asserts that executions of an account never overlap, and that no attempt was answered with a wrong outcome.
     fn check_history(&self, log: &OriginLog) {
         let mut history = History::from_log(log);
         for told in self.told.values().flatten() {
@@ -97,10 +97,10 @@ fn cents(record: &RequestRecord) -> u64 {
     text.parse().expect("a number")
 }
 
-/// Checks what one attempt was told. True if it was told that the operation is done.
+/// Checks the answer to one attempt. True if the answer says that the operation is done.
 ///
 /// # Panics
-/// If it was told what is not so.
+/// Panics if the answer is not true.
 fn is_truthful(told: &AttemptResult, executed: Option<&RequestRecord>) -> bool {
     let ClientAttemptEnd::Answer(answer) = &told.end else { return false };
     let at = || format!("{:?}, attempt {}: {answer:?}; executed: {executed:?}", told.operation, told.attempt);

@@ -10,18 +10,18 @@ use fencegate_tests::{
     origin::{OriginAction, OriginReply},
 };
 
-/// How many there are.
+/// The number of operations.
 pub(super) fn operations() -> usize {
     effort(400, 2000)
 }
 
 const ACCOUNTS: usize = 50;
-/// How often one operation is asked for, at most; the last time in fair weather.
+/// The largest number of attempts of one operation. The last attempt comes when all processes run.
 pub(super) const ATTEMPTS: usize = 5;
-/// The time of a hanging service: shorter than the guard's `max_execution`, and longer than any client waits.
+/// The time for which the service hangs: shorter than the guard's `max_execution`, and longer than any client waits.
 const HANGS: Duration = Duration::from_millis(750);
 
-/// One payment of so many cents.
+/// The number of an operation, from which its account and its amount are derived.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OperationNumber(pub(super) usize);
 
@@ -50,7 +50,7 @@ impl OperationNumber {
             .body(self.cents().to_string())
     }
 
-    /// The answers of the origin to this operation, one for each time. Each execution has a new receipt.
+    /// The answers of the origin to this operation, one for each execution, with a new receipt each time.
     pub(super) fn planned_answers(self, dice: &SeededRng) -> Vec<OriginAction> {
         let receipt =
             |time: usize| OriginReply::with_body(format!("receipt {} of operation {}", time, self.0));

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::operation::operations;
 
-/// The guard takes an execution for over after this time.
+/// The `max_execution` of the guard.
 const MAX_EXECUTION: Duration = Duration::from_millis(1200);
 
 /// The state that clients and weather share.
@@ -36,7 +36,7 @@ pub(super) struct StormFaults {
     pub(super) guards_killed: usize,
 }
 
-/// Gateway, guard, gateway, guard, and so on.
+/// The number of kills: a gateway, the guard, a gateway, and so on in turn.
 const ACCIDENTS: usize = 8;
 
 impl StormFaults {
@@ -58,7 +58,8 @@ impl StormFaults {
         [self.gateways[0].public, self.gateways[1].public]
     }
 
-    /// Runs until the last accident is repaired. Each accident comes after a further part of the work.
+    /// Runs until the last killed process has been started again. Each kill comes after a further part of the
+    /// operations.
     pub(super) async fn run_faults(&mut self, storm: &StormState) {
         let mut over = storm.over.subscribe();
         for accident in 1..=ACCIDENTS {

@@ -13,7 +13,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Switches where it is asked to, then says every byte back; `/forbidden` is refused, everything else is answered.
+/// A service that switches protocols on request and then sends every byte back. It refuses `/forbidden`, and answers
+/// other requests.
 pub(super) struct TunnelEchoService {
     pub(super) address: SocketAddr,
     pub(super) heads: Arc<Mutex<Vec<String>>>,
@@ -63,7 +64,7 @@ pub(super) async fn converse(
             drop(stream.write_all(&piece[..read]).await);
         }
         if head.contains("/stays") {
-            // The service is still at work, although the other side has ended its direction.
+            // The service continues to work, although the other side has ended its direction.
             std::future::pending::<()>().await;
         }
         return;
@@ -78,7 +79,7 @@ pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<S
     String::from_utf8(head).ok()
 }
 
-/// The policy's routes, which let WebSocket pass, to an echo.
+/// A policy whose routes allow WebSocket and lead to an echo service.
 pub(super) fn policy(site: &TestSite, name: &str, echo: &TunnelEchoService) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", echo.address)]))
@@ -87,12 +88,12 @@ pub(super) fn policy(site: &TestSite, name: &str, echo: &TunnelEchoService) -> T
         .with("/routes/1/upgrade", json!(["websocket"]))
 }
 
-/// A client that has asked, and the head of its answer.
+/// Requests an upgrade. Returns the connection, and the head of the answer.
 pub(super) async fn request_upgrade(gateway: &Gateway, path: &str) -> (TcpStream, String) {
     request_upgrade_over(TcpStream::connect(gateway.public).await.expect("listens"), gateway, path).await
 }
 
-/// A tunnel through which the service has said its first word.
+/// Opens a tunnel, and waits for the first message of the service.
 pub(super) async fn open_tunnel(gateway: &Gateway, path: &str) -> TcpStream {
     let (mut stream, _) = request_upgrade(gateway, path).await;
     assert_received(&mut stream, "hello").await;

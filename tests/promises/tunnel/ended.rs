@@ -38,7 +38,7 @@ async fn tunnel_ends_with_its_session() {
     let cut =
         |line: &LogLine| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
     gateway.wait_line("the end of the tunnel", cut).await;
-    // The client may learn of the end only after a write that still succeeds.
+    // The client may notice the end only after one more write, which still succeeds.
     drop(stream.write_all(b"too late").await);
     wait_closed(&mut stream).await;
     tokio::time::sleep(QUIET).await;
@@ -62,9 +62,9 @@ async fn idle_or_overdue_tunnel_is_cut() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is free");
 }
 
-/// A tunnel whose client reads nothing is idle.
+/// A tunnel whose client reads nothing counts as idle.
 ///
-/// Bytes that the client does not take do not count as traffic.
+/// Bytes that the client does not read do not count as traffic.
 #[tokio::test]
 async fn unread_tunnel_counts_as_idle() {
     let site = TestSite::fresh().await;
@@ -95,10 +95,9 @@ async fn drain_gives_tunnels_half_its_time() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
-/// A stopping gateway keeps the key of a tunnel until its upstream has had its time.
+/// A stopping gateway keeps the key of a tunnel until the `response_timeout` of its upstream has passed.
 ///
-/// Where no service compares tokens, the service of a cut tunnel has its time. That is so even if the client has
-/// ended its side.
+/// Where no service compares tokens, the service of a cut tunnel may still work, even if the client has ended its side.
 #[tokio::test]
 async fn drained_tunnel_keeps_key_for_upstream() {
     tokio::join!(
@@ -107,7 +106,7 @@ async fn drained_tunnel_keeps_key_for_upstream() {
     );
 }
 
-/// What the client of a tunnel does when its gateway stops.
+/// The state of the client of a tunnel when its gateway stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TunnelClientState {
     Listens,
@@ -116,7 +115,7 @@ enum TunnelClientState {
 }
 
 async fn assert_cut_by_drain(client: TunnelClientState) {
-    // Longer than half of the drain, which a tunnel has, and shorter than the whole drain.
+    // Longer than the half of the drain for which a tunnel may continue, and shorter than the whole drain.
     const TIME: Duration = Duration::from_millis(2500);
     let site = TestSite::fresh().await;
     let echo = TunnelEchoService::start().await;
@@ -143,7 +142,8 @@ async fn assert_cut_by_drain(client: TunnelClientState) {
     assert!(after >= TIME, "{client:?}: given on {after:?} after the last byte");
 }
 
-/// Where nobody compares tokens, the key of a tunnel that the gateway ends rests until its upstream has had its time.
+/// Where no service compares tokens, the key of a tunnel that the gateway cuts stays held until `response_timeout` has
+/// passed.
 ///
 /// The upstream has not ended its side, and may be at work on the bytes that it got.
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn cut_tunnel_keeps_key_for_upstream() {
     );
 }
 
-/// Why a tunnel is cut.
+/// The reason for which a tunnel is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TunnelEnd {
     ItsClientBreaksOff,
@@ -188,7 +188,7 @@ async fn assert_ended_by_gateway(how: TunnelEnd) {
     drop(stays);
 }
 
-/// Switches, and then resets its connection.
+/// Starts a service that switches protocols, and then resets the connection.
 async fn start_upgrade_then_reset() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -198,7 +198,7 @@ async fn start_upgrade_then_reset() -> SocketAddr {
                 read_head(&mut stream).await;
                 let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello";
                 drop(stream.write_all(switch.as_bytes()).await);
-                // A byte of the client shows that the switch has arrived.
+                // A byte from the client shows that the client has received the switch.
                 drop(stream.read_u8().await);
                 stream.set_zero_linger().expect("open");
             });
@@ -207,7 +207,7 @@ async fn start_upgrade_then_reset() -> SocketAddr {
     address
 }
 
-/// Earlier, such a tunnel held the key for the idle time of a tunnel, ten minutes, and the client was not told.
+/// A reset of the upstream ends the tunnel for the client at once, and frees the key without waiting for the idle time.
 #[tokio::test]
 async fn reset_ends_tunnel_and_frees_key() {
     let site = TestSite::fresh().await;
@@ -223,7 +223,7 @@ async fn reset_ends_tunnel_and_frees_key() {
         let ended = wait_until("the end", stream.read(&mut [0; 8]), || gateway.log()).await;
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     }
-    // The client resets. The service is told, and then it is done.
+    // Here the client resets. The service is notified, and then the key is free.
     let gateway = Gateway::start(&policy(&site, "gw-2", &echo)).await;
     for _ in 0..2 {
         let (mut stream, head) = request_upgrade(&gateway, "/pay/8").await;

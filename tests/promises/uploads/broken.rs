@@ -25,12 +25,12 @@ use super::{
     with_streaming,
 };
 
-/// How a client ends in the middle.
+/// The way in which a client ends in the middle of its body.
 #[derive(Debug, Clone, Copy)]
 enum CloseKind {
     Politely,
     WithReset,
-    /// The stream alone. `NO_ERROR` is what the HTTP library takes for the end of the body.
+    /// Resets only the stream. The HTTP library takes `NO_ERROR` for the end of the body.
     EndingItsStream(Reason),
 }
 
@@ -40,7 +40,7 @@ fn end_upload(mut upload: InFlightUpload, way: CloseKind) {
         CloseKind::WithReset => upload.reset(),
         CloseKind::EndingItsStream(reason) => {
             upload.reset_stream(reason);
-            // Time for the frame to leave.
+            // The connection stays open until the frame has been sent.
             tokio::spawn(async move {
                 tokio::time::sleep(QUIET).await;
                 drop(upload);
@@ -63,7 +63,7 @@ async fn begin_half_upload(
     upload
 }
 
-/// The n-th request for the path, after its connection has ended.
+/// Waits for the end of the connection of the n-th request for the path, and returns the request.
 async fn wait_broken_upload(site: &TestSite, path: &str, n: usize) -> RequestRecord {
     let over = |log: &fencegate_tests::origin::OriginLog| {
         let record = log.requests_for(path).nth(n - 1)?;
@@ -106,9 +106,9 @@ async fn client_gone_halfway_frees_key() {
     gateway.wait_line("that the outcome is unknown", retired).await;
 }
 
-/// A body whose response came before all of it was here does not look complete.
+/// A body that is incomplete when its response comes does not look complete to the upstream.
 ///
-/// A client that has its answer may stop sending, and its stream is over.
+/// A client that has its response may stop sending and end its stream.
 #[tokio::test]
 async fn early_response_leaves_body_incomplete() {
     let site = TestSite::fresh().await;
@@ -124,9 +124,9 @@ async fn early_response_leaves_body_incomplete() {
     }
 }
 
-/// On an unfenced route half a body does not look complete.
+/// On an unfenced route, too, half a body does not look complete.
 ///
-/// Requests on unfenced routes go to services, too.
+/// A service could otherwise execute half a request.
 #[tokio::test]
 async fn unfenced_half_body_looks_incomplete() {
     let site = TestSite::fresh().await;
@@ -224,7 +224,7 @@ async fn upload_timeout_limits_slow_client() {
 
 /// A slow upstream holds the key no longer than an upload may take, and the timeout counts against its endpoint.
 ///
-/// The upstream takes a little now and then, so no other time limit is reached.
+/// The upstream reads a little from time to time, so no other time limit is reached.
 #[tokio::test]
 async fn upload_timeout_limits_slow_upstream() {
     let site = TestSite::alone().await;

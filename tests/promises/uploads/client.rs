@@ -12,16 +12,16 @@ use h2::{
 use hyper::Request;
 use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinHandle};
 
-/// What a body of these clients is. One of no type is read as a form, too.
+/// The content type of these bodies, because a body without one is read as a form.
 const BYTES: &str = "application/octet-stream";
 
-/// How the end of a body is told.
+/// The way in which the end of a body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UploadFraming {
     Length,
     Chunked,
     Http2,
-    /// With a `content-length` beside its frames.
+    /// HTTP/2 frames with a `content-length`.
     Http2Length,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum InFlightUpload {
     Stream(H2Upload),
 }
 
-/// One of HTTP/2.
+/// An upload over HTTP/2.
 pub(super) struct H2Upload {
     body: SendStream<Bytes>,
     answer: ResponseFuture,
@@ -84,7 +84,7 @@ impl H2Upload {
         Self { body, answer, _connection: Some(connection) }
     }
 
-    /// False once the gateway takes no more bytes.
+    /// Sends bytes. False if the gateway accepts no more.
     async fn send(&mut self, mut bytes: Bytes) -> bool {
         while !bytes.is_empty() {
             self.body.reserve_capacity(bytes.len());
@@ -99,7 +99,7 @@ impl H2Upload {
 }
 
 impl InFlightUpload {
-    /// `length`: announced where the framing has a length.
+    /// Begins an upload. `length` is announced where the framing has a length.
     pub(super) async fn begin(gateway: &Gateway, framing: UploadFraming, path: &str, length: usize) -> Self {
         let announced = match framing {
             UploadFraming::Length => format!("Content-Length: {length}"),
@@ -115,7 +115,7 @@ impl InFlightUpload {
         Self::Raw(raw, framing)
     }
 
-    /// Sends a part of the body. If the gateway takes no more, that shows at the answer.
+    /// Sends a part of the body. If the gateway accepts no more, the answer shows it.
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         match self {
             Self::Raw(raw, UploadFraming::Chunked) => {
@@ -131,7 +131,7 @@ impl InFlightUpload {
         }
     }
 
-    /// Ends the body, and gives the status of the answer and what it says of the outcome.
+    /// Ends the body, and returns the status and the outcome of the answer.
     pub(super) async fn finish(mut self) -> (u16, String) {
         match &mut self {
             Self::Raw(raw, UploadFraming::Chunked) => raw.send("0\r\n\r\n").await.expect("connected"),
@@ -141,7 +141,7 @@ impl InFlightUpload {
         self.answer().await
     }
 
-    /// The same of a body that does not end.
+    /// Returns the status and the outcome of the answer without ending the body.
     pub(super) async fn answer(&mut self) -> (u16, String) {
         let (status, outcome) = match self {
             Self::Raw(raw, _) => {
@@ -167,13 +167,13 @@ impl InFlightUpload {
         }
     }
 
-    /// Ends the stream alone.
+    /// Resets the stream, and leaves the connection open.
     pub(super) fn reset_stream(&mut self, reason: Reason) {
         let Self::Stream(stream) = self else { panic!("HTTP/1.1 has no streams") };
         stream.body.send_reset(reason);
     }
 
-    /// Sends a byte now and then, until the gateway takes no more.
+    /// Sends a byte from time to time, until the gateway accepts no more.
     pub(super) async fn trickle(&mut self, pause: Duration) -> io::Result<()> {
         let Self::Raw(raw, UploadFraming::Length) = self else { panic!("only where bytes are the body") };
         loop {

@@ -19,8 +19,8 @@ use super::{
     with_streaming,
 };
 
-/// Words of a service before it closes its side. None of them is a complete answer: the first one breaks off in the head,
-/// the second one in the body.
+/// Beginnings of answers after which a service closes its side. None is a complete answer: the first one breaks off in
+/// the head, the others in or before the body.
 const CUT_SHORT: [&str; 5] = [
     "HTTP/1.1 2",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
@@ -29,7 +29,7 @@ const CUT_SHORT: [&str; 5] = [
     "no such protocol\r\n\r\n",
 ];
 
-/// The next one gets the key at once, under another tenure.
+/// Asserts that the next request gets the key at once, under another tenure.
 async fn assert_next_served(site: &TestSite, gateway: &Gateway, before: usize, case: &str) {
     let began = Instant::now();
     let next = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -69,10 +69,10 @@ async fn buffered_body_broken_response_is_unknown() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with_cached_hold().with("/listeners/public/limits/max_body", "32MiB");
     let gateway = Gateway::start(&policy).await;
-    // As what it is: a body of no type is read as a form, too.
+    // A body without a content type would be read as a form.
     let upload =
         TestRequest::post("/pay/7").field("content-type", "application/octet-stream").body(body(24 * MIB));
-    // Streamed bodies meet all of these words in each run.
+    // The tests of streamed bodies use all of these answers in each run.
     for words in CUT_SHORT.into_iter().take(effort(2, CUT_SHORT.len())) {
         let before = site.origin.count("/pay/7");
         site.origin.script("/pay/7", [OriginAction::BreakUnread(words)]);
@@ -85,8 +85,8 @@ async fn buffered_body_broken_response_is_unknown() {
 
 /// A large response that breaks off while the client still sends does not look complete.
 ///
-/// The answer began before anybody knew of the break, so only its end can show it. The client must not take the
-/// answer for complete, nor the request for one that never arrived.
+/// The head of the answer was already passed on when the break came, so only the end of the answer can show it. The
+/// client must neither take the answer for complete, nor the request for one that never arrived.
 #[tokio::test]
 async fn broken_large_response_looks_incomplete() {
     const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nhalf";
@@ -109,7 +109,8 @@ async fn broken_large_response_looks_incomplete() {
     }
 }
 
-/// Where nobody compares tokens, the key of an upload that was cut off rests until its upstream has had its time.
+/// Where no service compares tokens, the key of an upload that was cut off stays held until `response_timeout` has
+/// passed.
 ///
 /// The service has not ended the exchange, and may be at work on the part that it has.
 #[tokio::test]
@@ -132,10 +133,11 @@ enum UploadCutOff {
     ForItsAnswer,
 }
 
-/// `answer`: the part of an answer that the service has sent by then.
+/// Cuts an upload off, and asserts that its key stays held. `answer`: the part of an answer that the service has sent
+/// before.
 async fn assert_upload_cut_off(how: UploadCutOff, framing: UploadFraming, answer: Option<&'static str>) {
     const TIME: Duration = Duration::from_millis(1800);
-    // What the service reads, it reads a little later than it was written.
+    // The service reads bytes up to this much later than the gateway has written them.
     const LATE: Duration = Duration::from_millis(400);
     let site = TestSite::fresh().await;
     let policy = with_streaming(site.policy("gw-1"))

@@ -1,68 +1,68 @@
 //! The faults of a service that claims to compare tokens.
 
-/// What is wrong with it.
+/// The fault of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServiceFault {
-    /// Nothing: the others differ from this one in one thing.
+    /// No fault: each other service differs from this one in one thing.
     None,
-    /// Compares, and later has its effect and writes the mark, in another transaction.
+    /// Compares in one transaction, and has its effect and writes the watermark in a later one.
     CheckOutside,
-    /// The same, but a mark is never lowered.
+    /// As [`Self::CheckOutside`], but a watermark is never lowered.
     CheckOutsideNewestStays,
-    /// Compares when the head of the request is there, and reads the body afterwards.
+    /// Compares when the head of the request has arrived, and reads the body afterwards.
     CheckAtHead,
-    /// `<` where it should be `<=`: an equal token passes.
+    /// Compares with `<` instead of `<=`, so an equal token passes.
     NotStrict,
-    /// Reads the mark from a cache of its own, once it is there.
+    /// Reads the watermark from a cache, once it is there.
     CachedMark,
-    /// One at a time within a process, and nothing in the database.
+    /// Serialises requests within a process, and not in the database.
     ProcessLock,
-    /// Raises by `UPDATE` alone, which finds no row for a new key.
+    /// Raises the watermark by `UPDATE` alone, which finds no row for a new key.
     NoUpsert,
-    /// The same, and takes "no row" for "nothing is newer".
+    /// As [`Self::NoUpsert`], but a missing row counts as no newer token.
     NoRowPasses,
-    /// Compares the decimal text of the number.
+    /// Compares the number as decimal text.
     TextNumbers,
-    /// Keeps the number in 32 bits.
+    /// Stores the number in 32 bits.
     Narrow,
-    /// Keeps the number in floating point.
+    /// Stores the number as a floating-point number.
     Float,
-    /// Neither compares nor remembers readers.
+    /// Neither compares nor records the tokens of readers.
     IgnoresReads,
-    /// Executes what has no token.
+    /// Executes requests without a token.
     AcceptsNoToken,
-    /// Takes anything for a token, and compares its text.
+    /// Accepts any text as a token, and compares it as text.
     AcceptsAnything,
-    /// Of two tokens it takes the first.
+    /// Uses the first of two tokens.
     FirstOfTwo,
-    /// One mark for all keys.
+    /// Has one watermark for all keys.
     OneMark,
-    /// Answers that it refused, and has done it.
+    /// Answers that it has refused a request which it has executed.
     RefusesAndDoes,
-    /// Answers that it did, and has not.
+    /// Answers that it has executed a request which it has not executed.
     SaysAndDoesNot,
-    /// Refuses what is stale with 409.
+    /// Refuses stale requests with 409.
     Conflict,
-    /// Keeps marks in memory.
+    /// Keeps watermarks in memory.
     InMemory,
-    /// Commits the effect, and then the mark.
+    /// Commits the effect, and then the watermark.
     MarkAfterwards,
-    /// Commits the mark, and then the effect.
+    /// Commits the watermark, and then the effect.
     MarkBefore,
-    /// Claims in a transaction of its own, in front of a handler that takes its time.
+    /// Claims in a separate transaction before a slow handler.
     ClaimsApart,
-    /// Keeps a mark for each kind of request.
+    /// Has a watermark for each kind of request.
     MarkPerRoute,
-    /// Forgets a mark after a second.
+    /// Forgets a watermark after a second.
     Forgets,
-    /// Says that an operation was not done, and does not close its name.
+    /// Answers that an operation was not done, and does not close its name.
     OpenNames,
-    /// Takes the token of the last question, also where it is older.
+    /// Closes a name up to the token of the last probe, also if an earlier probe had a newer token.
     LowersNames,
-    /// Keeps the names that it has closed in memory.
+    /// Keeps closed names in memory.
     NamesInMemory,
-    /// Closes a name for good.
+    /// Closes a name for all later tokens, too.
     ClosesForGood,
-    /// Is a gateway.
+    /// Answers with `Fencing-Outcome`, as a gateway does.
     Gateway,
 }

@@ -15,13 +15,13 @@ use super::{
     work::{FaultyServiceState, WorkRequest, WorkResult, create_tables},
 };
 
-/// One instance. Dropping it ends it; `POST /crash` does to it what `kill -9` and a new start do to a process.
+/// One instance, which ends when it is dropped. `POST /crash` has the effect of `kill -9` and a new start.
 pub(super) struct FaultyInstance {
     pub(super) address: SocketAddr,
     accepting: AbortHandle,
 }
 
-/// Where the instances of one service keep what they know.
+/// The folder in which the instances of one service keep their database.
 pub(super) struct FaultyDatabase {
     home: Arc<TempDir>,
 }
@@ -130,7 +130,7 @@ async fn answer(
     })
 }
 
-/// What is compared, as text whose order is that of the marks.
+/// The watermark that a request presents, as text that sorts like the watermarks.
 fn presented_mark(fault: ServiceFault, headers: &HeaderMap) -> Result<Option<String>, ()> {
     let by_number = matches!(fault, ServiceFault::TextNumbers | ServiceFault::Narrow | ServiceFault::Float);
     let name = if by_number { "fencing-number" } else { "fencing-token" };

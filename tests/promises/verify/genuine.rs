@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::VerifyResult;
 
-/// Two processes of it, each started again whenever it ends.
+/// Two processes of the sample service, each of which is started again when it ends.
 struct LedgerPair {
     home: TempDir,
     urls: [String; 2],
@@ -16,7 +16,7 @@ struct LedgerPair {
 }
 
 impl LedgerPair {
-    /// `more`: what its command line has beside the way of comparing.
+    /// `more`: further arguments of the command line.
     fn start(compare: &str, more: &str) -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let program = scratch::binaries().join("fencegate-ledger");
@@ -24,7 +24,7 @@ impl LedgerPair {
         let start = |number: usize| {
             let folder = home.path().display();
             let port = ports[number];
-            // Killed with the shell, and the shell with us.
+            // The service is killed with the shell, and the shell with the test.
             let script = format!(
                 "while :; do setpriv --pdeathsig KILL -- {} --listen 127.0.0.1:{port} --compare {compare} {more} \
                  --database {folder}/ledger.sqlite --work-time 3ms & echo $! > {folder}/{number}.pid; wait $!; done",
@@ -34,7 +34,7 @@ impl LedgerPair {
             child.wait_line(|line| line.contains("listening"), PATIENCE).expect("it listens");
             child
         };
-        // One makes the tables before the other one looks for them.
+        // The first process makes the tables before the second one looks for them.
         let processes = [start(0), start(1)];
         Self {
             home,
@@ -77,7 +77,7 @@ const TRANSFER: [&str; 4] = [
     r#"{"operation":"{operation}","from":"{key}","to":"{other}","amount":7}"#,
 ];
 
-/// The rounds of each race in which a sound service refuses what it has to.
+/// The number of rounds of each race, enough for a sound service to refuse stale requests in some of them.
 fn rounds() -> usize {
     effort(6, 12)
 }
@@ -115,7 +115,7 @@ async fn ledger_passes_by_number() {
     );
 }
 
-/// What most services are: read, work, write.
+/// A service that reads, works and writes without comparing fails, as most services would.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_without_comparison_fails() {
     let ledgers = LedgerPair::start("off", "");

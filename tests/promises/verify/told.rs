@@ -10,7 +10,8 @@ use super::{
     verify_faulty,
 };
 
-/// A run of a few cases against a service with this fault: the exit code, and what it said with all that is made up taken out.
+/// Runs a few cases against a service with this fault. Returns the exit code and the output, without random keys and
+/// times.
 async fn run_verify(fault: ServiceFault, more: &[&str]) -> (Option<i32>, String, String) {
     let database = FaultyDatabase::new();
     let instance = FaultyInstance::start(&database, fault).await;
@@ -21,7 +22,7 @@ async fn run_verify(fault: ServiceFault, more: &[&str]) -> (Option<i32>, String,
     (output.status.code(), plain(&output.stdout), plain(&output.stderr))
 }
 
-/// Without keys and times.
+/// Replaces random keys and times in the text.
 fn without_keys_and_times(text: &str) -> String {
     let mut settled = String::new();
     let mut rest = text;
@@ -78,20 +79,20 @@ async fn pass_without_observed_effects_is_qualified() {
 /// A case that could not be shown is undecided and not passed.
 #[tokio::test]
 async fn undecided_case_is_not_passed() {
-    // What has to come before is refused, so nothing is known of what follows.
+    // The preparing request is refused, so the request after it decides nothing.
     let (code, text, _) = run_verify(ServiceFault::NoUpsert, &["--only", "older"]).await;
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("undecided  older") && text.contains("0 passed, 0 failed, 1 undecided"), "{text}");
-    // Effects that cannot be looked at decide nothing.
+    // Effects that cannot be observed decide nothing.
     let (code, text, _) =
         run_verify(ServiceFault::None, &["--only", "older", "--observe", "GET /{key}", "--pick", "/no"])
             .await;
     assert_eq!(code, Some(4), "{text}");
-    // A service that was asked nothing has passed nothing.
+    // A service that was sent no request has passed nothing.
     let (code, text, _) = run_verify(ServiceFault::None, &["--only", "crossed"]).await;
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("`--keys several` claims more") || text.contains("0 passed"), "{text}");
-    // A restart that fails is no restart.
+    // A restart command that fails does not count as a restart.
     let (code, text, _) =
         run_verify(ServiceFault::None, &["--only", "after-restart", "--restart", "exit 7"]).await;
     assert_eq!(code, Some(4), "{text}");
@@ -138,9 +139,9 @@ async fn effects_in_file_are_counted() {
     assert!(verified.reason_of("older").contains("one effect"), "{:#}", verified.report);
 }
 
-/// JUnit's XML has each case, and JSON has all that is known of a case.
+/// The JUnit XML has each case, and the JSON has everything that is known of a case.
 ///
-/// As somebody else reads it.
+/// Both are read by a parser of another language.
 #[tokio::test(flavor = "multi_thread")]
 async fn junit_and_json_are_complete() {
     const READ: &str = "import sys, xml.etree.ElementTree as t; s = t.fromstring(sys.stdin.read()).find('testsuite'); \

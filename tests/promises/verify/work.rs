@@ -23,26 +23,26 @@ use super::fault::ServiceFault;
 pub(super) struct FaultyServiceState {
     fault: ServiceFault,
     file: PathBuf,
-    /// The folder stays until the last request is through.
+    /// Keeps the folder until the last request has ended.
     _home: Arc<TempDir>,
     work: Duration,
-    /// A lock within this process alone.
+    /// A lock that excludes requests of this process only.
     one_at_a_time: Mutex<()>,
     cache: Mutex<HashMap<String, String>>,
     connections: Mutex<Vec<AbortHandle>>,
     /// The number of kills. Work that began before the last kill has no further effect.
     killed: AtomicU64,
-    /// Rows and marks of requests that were let in and have had no effect yet.
+    /// Rows and watermarks of admitted requests that have not had their effect yet.
     under_way: Mutex<Vec<(String, String)>>,
-    /// Signalled when one of these requests is through.
+    /// Signalled when an admitted request has had its effect.
     through: Condvar,
     began: Instant,
 }
 
-/// What a request asks for, read from its fields.
+/// A request, as read from its fields.
 pub(super) struct WorkRequest {
     pub(super) key: String,
-    /// The row of its mark.
+    /// The row of its watermark.
     pub(super) row: String,
     pub(super) mark: Option<String>,
     pub(super) shared: bool,
@@ -104,7 +104,7 @@ impl FaultyServiceState {
         locked(&self.connections).push(connection);
     }
 
-    /// Cuts all connections, this one included, and forgets what is in memory.
+    /// Cuts all connections, also the one of this request, and clears the memory.
     pub(super) fn crash(&self) {
         self.killed.fetch_add(1, SeqCst);
         locked(&self.cache).clear();
@@ -122,7 +122,7 @@ impl FaultyServiceState {
         spawn_blocking(count).await.expect("no panic")
     }
 
-    /// Whether the operation was done. If it was not, its name is closed for this token and all older ones.
+    /// True if the operation was done. Otherwise its name is closed for this token and all older ones.
     pub(super) async fn probe_operation(self: &Arc<Self>, name: String, token: String) -> bool {
         let service = self.clone();
         spawn_blocking(move || service.close_name(&name, &token)).await.expect("no panic")
@@ -150,7 +150,7 @@ impl FaultyServiceState {
         connection.query_row(&close, [name, token], |row| row.get(0)).expect("a table")
     }
 
-    /// In the transaction of the effect. False if the name is closed.
+    /// Claims the name in the transaction of the effect. False if the name is closed.
     fn claim_name(&self, transaction: &Connection, name: &str, token: &str) -> bool {
         if self.fault == ServiceFault::NamesInMemory
             && locked(&self.cache).get(name).is_some_and(|closed| *token <= **closed)
@@ -178,7 +178,8 @@ impl FaultyServiceState {
         spawn_blocking(look).await.expect("no panic")
     }
 
-    /// A request that was at work during a crash is never answered: its connection may be cut only later.
+    /// Executes a request. A request at work during a crash is never answered, because its connection may be cut only
+    /// later.
     pub(super) async fn execute_request(self: Arc<Self>, ask: WorkRequest) -> WorkResult {
         let service = self.clone();
         let life = self.killed.load(SeqCst);
@@ -189,7 +190,8 @@ impl FaultyServiceState {
         word
     }
 
-    /// `life`: the number of kills when the request began. A request that ends in a later life was not committed.
+    /// Executes a request. `life`: the number of kills when it began. With a later number at its end it is not
+    /// committed.
     fn execute(&self, ask: &WorkRequest, life: u64) -> WorkResult {
         let mut connection = connect(&self.file);
         let Some(mark) = ask.mark.as_deref() else {
@@ -261,8 +263,8 @@ impl FaultyServiceState {
         write_effect(connection, &ask.key);
     }
 
-    /// Time passes between the admission and the effect, and an overtaken request always comes second. So the speed
-    /// of the machine does not decide the order.
+    /// Delays the effect after the admission, and an overtaken request always until after the newer one, so that the
+    /// speed of the machine does not decide the order.
     fn delay_effect(&self, ask: &WorkRequest, mark: &str, effect: impl FnOnce()) {
         locked(&self.under_way).push((ask.row.clone(), mark.to_owned()));
         thread::sleep(WINDOW);
@@ -275,7 +277,7 @@ impl FaultyServiceState {
         }
         drop(under_way);
         if overtaken {
-            // The newer request is answered first, and its effect is checked.
+            // The newer request is answered first, so that its effect can be checked.
             thread::sleep(WINDOW);
         }
         effect();
@@ -329,7 +331,7 @@ impl FaultyServiceState {
         WorkResult::Done
     }
 
-    /// Under a lock of its own; what ends the process in between is not noticed by anybody else.
+    /// Executes a request in two transactions under a lock of this process. A crash between them leaves only the first.
     fn execute_in_two_transactions(
         &self,
         connection: &Connection,
@@ -359,10 +361,10 @@ impl FaultyServiceState {
     }
 }
 
-/// Long compared with the rest of a request, also on a busy machine.
+/// A time that is long compared with the rest of a request, also on a busy machine.
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// A panic while it was held is the end of the test.
+/// Locks the mutex, also after a panic, which ends the test in any case.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

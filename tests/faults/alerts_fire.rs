@@ -1,5 +1,5 @@
-//! Alerts that take more than some seconds to fire or to end, even with the [hurried] rules. The other alerts are
-//! tested among the promises.
+//! Alerts that take many seconds to fire or to end, even with the [hurried] rules. The other alerts are tested by
+//! `promises`.
 //!
 //! [hurried]: fencegate_tests::prometheus::hurried
 

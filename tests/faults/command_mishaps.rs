@@ -1,5 +1,5 @@
-//! A hundred mishaps of the processes that guard a command, and a hundred of the gateways whose leases are its locks.
-//! Each test measures for how long the command was dead when another holder got its lock.
+//! A hundred faults of the processes that guard a command, and a hundred of the gateways whose leases are the locks
+//! of commands. Each test measures the time from the end of the command to the grant of its lock to another holder.
 
 use std::fmt::Debug;
 

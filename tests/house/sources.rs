@@ -1,8 +1,8 @@
-//! The source files of one crate, as its modules name them.
+//! The source files of one crate.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// Texts by their paths below `src`, with `/` between folders.
+/// The text of each file, by its path below the folder of sources, with `/` between folders.
 pub(crate) struct SourceFiles(BTreeMap<String, String>);
 
 impl SourceFiles {
@@ -21,14 +21,16 @@ impl SourceFiles {
         self.0.get(path).map(String::as_str)
     }
 
-    /// The file of a module, and the folder of its child modules. `folder`: the folder for the children of its parent.
+    /// The file of a child module, and the folder of that module's own children. `folder`: the folder of the
+    /// parent's children.
     pub(crate) fn find_module(&self, folder: &str, name: &str) -> Option<(String, String)> {
         let children = format!("{folder}{name}/");
         let places = [format!("{folder}{name}.rs"), format!("{children}mod.rs")];
         places.into_iter().find(|place| self.0.contains_key(place)).map(|place| (place, children))
     }
 
-    /// The files that use a path which begins with this crate. Paths in texts do not count.
+    /// The files that use a path which begins with this crate name. Paths at the beginning of string literals do not
+    /// count.
     pub(crate) fn files_using(&self, name: &str) -> Vec<&str> {
         let path = format!("{name}::");
         let uses = |text: &String| {

@@ -1,4 +1,4 @@
-//! Restate: a server that runs a handler for one key at a time, at most once for each operation, and the handler.
+//! Restate: a server that runs one call at a time for each key, and each operation at most once, and its handler.
 
 use std::{
     fs,

@@ -27,7 +27,7 @@ impl ProxyHttp for PassOn {
 fn main() -> Result<(), Box<dyn Error>> {
     let [listen, upstream] = <[String; 2]>::try_from(env::args().skip(1).collect::<Vec<_>>())
         .map_err(|_| "usage: fencegate-pingora LISTEN UPSTREAM")?;
-    // By default a service has one thread, so set one per core. Each thread keeps 128 connections to its upstream:
+    // By default a service has one thread. Each thread keeps 128 connections to its upstream:
     // https://github.com/cloudflare/pingora/blob/main/docs/user_guide/conf.md
     let configuration = ServerConf { threads: 2, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, configuration);

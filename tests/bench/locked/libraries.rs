@@ -25,7 +25,7 @@ pub(super) struct LockServer {
     _child: ChildProcess,
 }
 
-/// The Python interpreter that has the libraries of both kinds of locks.
+/// The Python interpreter, and the script that takes both kinds of locks.
 pub(super) struct PythonClient {
     program: String,
     script: PathBuf,

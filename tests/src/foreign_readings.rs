@@ -1,5 +1,6 @@
-//! How other programs read the parts of a request of which keys are made, and what they take for one row. They run as real programs,
-//! their stored readings are data, and the gateway reads the same texts.
+//! The values that other programs read from the parts of a request from which keys are made, and the spellings that
+//! they take for one database row. The real programs run, their readings are stored as data, and the gateway reads
+//! the same texts.
 
 pub mod key_reader;
 pub mod merged;

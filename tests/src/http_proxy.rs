@@ -154,7 +154,7 @@ impl ProxyState {
     }
 
     async fn pass(&self, request: &HttpWireMessage) -> io::Result<HttpWireMessage> {
-        // Both halves stay open. For the guard, a closed half would mean that no client waits.
+        // Keep both halves open: a closed half would tell the guard that no client waits.
         let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own_response(502)) };
         let mut answer = answers.read_head().await?;
         answers.read_body(&mut answer, MissingLengthMeaning::UntilClose).await?;

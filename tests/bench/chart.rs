@@ -14,20 +14,20 @@ use crate::result::BenchResult;
 const WIDTH: i32 = 1080;
 const ROW: i32 = 24;
 const HEAD: i32 = 46;
-/// The range in which bars lie. The names of the benches stand to the left of it.
+/// The horizontal range of the bars. The names of the benches are left of it.
 const BARS: (i32, i32) = (560, 1000);
 
-/// Readable on a white and on a black background.
+/// This grey is readable on a white and on a black background.
 const WORDS: RGBColor = RGBColor(128, 128, 128);
 const MET: RGBColor = RGBColor(64, 128, 191);
 const MISSED: RGBColor = RGBColor(217, 119, 54);
 const UNJUDGED: RGBColor = RGBColor(120, 144, 156);
 
-/// Lighter text for a dark background.
+/// A style sheet that makes the text lighter on a dark background.
 const STYLE: &str =
     "<style>text{fill:#57606a}@media (prefers-color-scheme:dark){text{fill:#adb5bd}}</style>\n";
 
-/// Benches that stand together in the picture.
+/// Benches that are drawn in one group.
 struct BarGroup {
     title: &'static str,
     bars: Vec<ChartBar>,
@@ -42,7 +42,7 @@ struct ChartBar {
 
 type ChartArea<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// The picture of a report, as SVG.
+/// Draws a report as SVG.
 pub(crate) fn draw(report: &[Value]) -> BenchResult<String> {
     let groups: Vec<BarGroup> = groups(report).into_iter().filter(|group| !group.bars.is_empty()).collect();
     if groups.is_empty() {
@@ -70,7 +70,7 @@ pub(crate) fn draw(report: &[Value]) -> BenchResult<String> {
         }
         area.present()?;
     }
-    // The position behind the opening tag.
+    // The position after the opening tag, where the style sheet has to stand.
     let opened = svg.find('>').ok_or("a picture has a tag")? + 1;
     svg.insert_str(opened, STYLE);
     Ok(svg)

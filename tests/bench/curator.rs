@@ -1,5 +1,5 @@
-//! The lock that Java services use: Curator's `InterProcessMutex`, and `InterProcessMultiLock` for several keys at once, from
-//! Debian's jars.
+//! Curator's locks, which Java services use: `InterProcessMutex`, and `InterProcessMultiLock` for several keys at
+//! once, from Debian's jars.
 
 use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
 
@@ -26,8 +26,8 @@ impl CuratorProgram {
         Ok(Self { classes })
     }
 
-    /// Locks per second of several processes together, each with this many threads. Each lock is one of `keys`, and has `set` parts that
-    /// are taken together.
+    /// Locks per second of several processes together. `threads`: the number of threads of each process. Each lock
+    /// is one of `keys` locks, and consists of `set` parts that are taken together.
     pub(crate) fn measure_lock_rate(
         &self,
         run: &BenchRun,

@@ -1,5 +1,5 @@
-//! A hot key that clients of three gateways want. Requests that are sent on to the holder are compared with hand-overs
-//! of the key, and with one gateway alone.
+//! One key that the clients of three gateways want. Requests that are forwarded to the holder are compared with
+//! handovers of the key, and with one gateway alone.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// One of the arrangements that are measured in turns.
+/// One of the arrangements that are compared.
 struct ForwardSetup {
     /// The number of clients of each gateway.
     clients: &'static [u32],
@@ -80,7 +80,8 @@ impl BenchSite<'_> {
         Ok(rate)
     }
 
-    /// The other gateways can reach it in both arrangements. Only the setting of the route differs.
+    /// Starts a gateway that other gateways can reach, whether or not it forwards: only the `forward` of the route
+    /// differs.
     fn gateway(&self, name: &str, turn: &ForwardSetup) -> BenchResult<BenchGateway> {
         let mut policy = policy(name, self.zookeeper, self.service.address, UpstreamKind::Service);
         policy["peer"] = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{plain, process, result::BenchResult, run::BenchRun};
 
-/// Long enough for a gateway whose instructions are counted.
+/// Enough for a gateway whose instructions are counted, which is fifty times slower.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The kind of server at the upstream's address.
@@ -23,7 +23,7 @@ pub(crate) enum UpstreamKind {
     Guard,
 }
 
-/// [`BenchGateway::stop`] ends it and gives its locks back.
+/// A running gateway. [`BenchGateway::stop`] ends it and releases its locks.
 pub(crate) struct BenchGateway {
     child: ChildProcess,
     pub(crate) public: SocketAddr,
@@ -32,7 +32,7 @@ pub(crate) struct BenchGateway {
 }
 
 impl BenchGateway {
-    /// Returns when it can grant locks.
+    /// Starts a gateway before a plain service. Returns when it can grant locks.
     pub(crate) fn start(
         run: &BenchRun,
         name: &str,
@@ -42,7 +42,7 @@ impl BenchGateway {
         Self::start_before(run, name, zookeeper, upstream, UpstreamKind::Service)
     }
 
-    /// Returns when it can grant locks.
+    /// Starts a gateway before a service or guard. Returns when it can grant locks.
     pub(crate) fn start_before(
         run: &BenchRun,
         name: &str,
@@ -76,7 +76,7 @@ impl BenchGateway {
         Ok(Self { child, public, admin, file })
     }
 
-    /// Makes the gateway take over another policy. Returns when that policy is in force.
+    /// Writes another policy. Returns when the gateway uses it.
     pub(crate) fn rewrite_policy(&self, text: &str) -> BenchResult<()> {
         fs::write(&self.file, text)?;
         let answer = plain::send(self.admin, "POST", "/api/v1/reload", "")?;
@@ -103,12 +103,12 @@ impl BenchGateway {
         self.child.pid()
     }
 
-    /// The number of requests of a route that found their key free and held by this gateway.
+    /// The number of requests of a route whose key was held by this gateway and free for the request.
     pub(crate) fn warm_requests(&self, route: &str) -> BenchResult<f64> {
         self.acquisitions(route, "result=\"warm\"")
     }
 
-    /// The number of requests of a route that requested their key, selected by a part of their labels.
+    /// The number of lock requests of a route, selected by a part of their labels.
     pub(crate) fn acquisitions(&self, route: &str, labels: &str) -> BenchResult<f64> {
         let route = format!("route=\"{route}\"");
         let metrics = plain::get(self.admin, "/metrics")?;
@@ -133,7 +133,8 @@ pub(crate) fn wait_ready(admin: SocketAddr, child: &ChildProcess) -> BenchResult
     Ok(())
 }
 
-/// A policy with default settings, except for waits that a busy machine cannot reach, and keys that stay warm.
+/// A policy with default settings, except for wait limits that a busy machine does not reach, and keys that stay
+/// cached.
 pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, behind: UpstreamKind) -> Value {
     let endpoints = json!([format!("http://{upstream}")]);
     let service = match behind {

@@ -21,10 +21,10 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// Nodes of a hundred thousand keys and of their parents.
+/// A ZooKeeper whose heap suffices for the nodes of a hundred thousand keys and of their parents.
 const LARGE: ZooKeeperServerConfig = ZooKeeperServerConfig { heap_mib: 768, ..ZOOKEEPER };
 
-/// The load of all turns, apart from the one thing that grows.
+/// The load of every measurement, apart from the one number that grows.
 const USUAL: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
 /// One dimension of growth, and its sizes.
@@ -60,7 +60,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let idle = idle::measure(run, site.zookeeper.address(), site.service.address)?;
     let mut table = GrowthTable::new(run.window);
     for axis in axes() {
-        // A new ZooKeeper, because many keys leave nodes that are removed only minutes later.
+        // Start a new ZooKeeper for each axis, because many keys leave nodes that are removed only minutes later.
         site.zookeeper = zookeeper(run, axis.grows)?;
         for size in axis.sizes {
             let row = site.measure_row(axis.grows, &size)?;
@@ -77,7 +77,7 @@ fn zookeeper(run: &BenchRun, grows: &str) -> BenchResult<PrivateZooKeeper> {
     Ok(PrivateZooKeeper::start(&run.folder().join("zookeeper").join(grows), LARGE)?)
 }
 
-/// Many keys come last: they leave nodes in ZooKeeper that are removed only minutes later.
+/// The axes that are measured. Many keys come last, because they leave nodes that are removed only minutes later.
 fn axes() -> [GrowthAxis; 5] {
     [
         with_one_gateway(
@@ -151,7 +151,8 @@ impl BenchSite<'_> {
         })
     }
 
-    /// Starts a gateway. Its keys stay for the whole turn, and it has as many sessions as the paths of all keys need.
+    /// Starts a gateway that keeps its keys for the whole measurement, with enough sessions for the paths of all
+    /// keys.
     fn gateway(&self, name: &str, size: &GrowthSize) -> BenchResult<BenchGateway> {
         const KEYS_OF_A_SESSION: u32 = 3000;
         let service = if size.has_body() { self.reader.address } else { self.service.address };
@@ -163,7 +164,7 @@ impl BenchSite<'_> {
         BenchGateway::start_with(self.run, &policy)
     }
 
-    /// The number of answers of all gateways together, and the number per second.
+    /// Returns the number of responses of all gateways together, and their number per second.
     fn run_load(
         &self,
         size: &GrowthSize,
@@ -177,7 +178,7 @@ impl BenchSite<'_> {
             }
             LoadTool::Wrk(load) => {
                 let clients = load.clients / size.gateways;
-                // Each gateway has keys of its own.
+                // The prefixes differ, so that no key is requested at two gateways.
                 let begin = |(gateway, prefix): (&BenchGateway, _)| {
                     WrkLoad { prefix, clients, ..load }.start(self.run, gateway.public, window)
                 };
@@ -207,14 +208,14 @@ impl GrowthSize {
         matches!(self.asks, LoadTool::Wrk(load) if load.method.starts_with("POST:"))
     }
 
-    /// A time that is long enough to take every key once.
+    /// Long enough to take every key once.
     fn warm_up(&self) -> Duration {
         const LOCKS_A_SECOND: u32 = 2500;
         Duration::from_secs((2 + self.keys() / LOCKS_A_SECOND).into())
     }
 }
 
-/// The processor time of all gateways since their start, and their requests for keys.
+/// The processor time of all gateways since their start, and the number of their lock requests.
 #[derive(Default)]
 struct GatewayTotals {
     cpu_seconds: f64,

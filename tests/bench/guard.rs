@@ -31,7 +31,8 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let mut benches = same_tenure::measure(run, zookeeper.address(), &service, &ensemble)?;
     let mut new = vec![];
     for round in 1..=run.rounds {
-        // A guard of its own: the tokens of the gateway above are far smaller than those of the load.
+        // Start another guard: the gateway above uses the one before with tokens far smaller than those of this
+        // load, which would make them stale.
         let guard = BenchGuard::start(run, &format!("tenures-{round}"), service.address, &ensemble, None)?;
         let theirs = ONE_AT_A_TIME.run(run, guard.address()?, run.window)?.per_second;
         let ours = NEW.run(run, guard.address()?, run.window)?.per_second;
@@ -50,7 +51,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     Ok(benches)
 }
 
-/// Makes the installation in ZooKeeper. Returns the name that the installation has at a guard.
+/// Creates the installation in ZooKeeper. Returns the name by which a guard knows it.
 pub(crate) fn installation(run: &BenchRun, zookeeper: SocketAddr) -> BenchResult<String> {
     let file = run.folder().join("installation.yaml");
     fs::write(&file, policy("gw", zookeeper, zookeeper, UpstreamKind::Service).to_string())?;

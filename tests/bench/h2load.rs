@@ -21,7 +21,7 @@ pub(crate) struct H2load {
 }
 
 impl H2load {
-    /// The number of answers, and the number per second.
+    /// Returns the number of responses, and their number per second.
     pub(crate) fn run(self, url: &str, window: Duration) -> BenchResult<(f64, f64)> {
         let Self { spoken, connections, at_once } = self;
         let version = match spoken {
@@ -39,7 +39,7 @@ impl H2load {
     }
 }
 
-/// Reads the result from the output. A single bad answer makes the whole result invalid.
+/// Reads the number of successful responses from the output. A single failed request is an error.
 fn parse_output(said: &str) -> BenchResult<f64> {
     let wrong = || format!("h2load said:\n{said}");
     let line = said.lines().find_map(|line| line.strip_prefix("status codes: ")).ok_or_else(wrong)?;
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(parse_output(SAID).expect("all were good"), 51234.0);
     }
 
-    /// Answers other than 2xx, failed requests and missing output are an error.
+    /// Responses other than 2xx, failed requests and missing output are an error.
     #[test]
     fn failed_responses_are_error() {
         for bad in [

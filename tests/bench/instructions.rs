@@ -22,8 +22,8 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// A counted program is fifty times slower. So there are few clients, and few enough keys to take all of them in the
-/// warm-up.
+/// The load on a counted program, which is fifty times slower: few clients, and few enough keys to take all of them
+/// in the warm-up.
 pub(crate) const LOAD: WrkLoad =
     WrkLoad { method: "GET", prefix: "/unfenced/", keys: 32, threads: 1, clients: 16 };
 const WARM_UP: Duration = Duration::from_secs(8);
@@ -58,7 +58,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     ])
 }
 
-/// The file that gets the instructions of one process.
+/// The file into which callgrind writes the counts of one process.
 pub(crate) struct InstructionCounter {
     file: PathBuf,
 }
@@ -68,7 +68,7 @@ impl InstructionCounter {
         Self { file: run.folder().join(format!("{name}.callgrind")) }
     }
 
-    /// The arguments that start a program under callgrind. Counting begins later, on request.
+    /// The words of a command line that start a program under callgrind. It counts only after a request.
     pub(crate) fn command_prefix(&self, program: &Path) -> Vec<String> {
         let file = format!("--callgrind-out-file={}", self.file.display());
         let mut words: Vec<String> =
@@ -77,7 +77,7 @@ impl InstructionCounter {
         words
     }
 
-    /// The average number of instructions per request.
+    /// Counts the instructions of a process during a load, and returns their number per request.
     pub(crate) fn count(
         &self,
         run: &BenchRun,

@@ -1,4 +1,4 @@
-//! Programs that take locks with a library. All of them are counted over the same window.
+//! Programs that take locks through a library. The locks of all of them are counted over the same window.
 
 use std::{
     fs,
@@ -11,21 +11,21 @@ use fencegate_testkit::child::ChildProcess;
 
 use crate::result::BenchResult;
 
-/// Time for virtual machines to compile hot code after they are up, and for other programs to reach their speed.
+/// The time after the start in which virtual machines compile hot code, and other programs reach their speed.
 const WARM_UP: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The programs. Each prints `UP` when it takes locks. At the end it prints `RESULT <number>`, the number of locks in
-/// the window. When all are up, a file gets the start of the window, in milliseconds since 1970.
+/// Running programs. Each prints `UP` when it takes locks. When all are up, a file tells them the start of the
+/// window, in milliseconds since 1970. At the end each prints `RESULT <number>`, its number of locks in the window.
 pub(crate) struct LockClients {
     start: PathBuf,
     programs: Vec<ChildProcess>,
 }
 
 impl LockClients {
-    /// Starts the programs with these arguments. One of the arguments is the name of the file `start`.
+    /// Starts the programs. `words`: the command line of each, which names the file `start`.
     pub(crate) fn start(start: PathBuf, words: impl IntoIterator<Item = Vec<String>>) -> BenchResult<Self> {
-        // Removes the file of the turn before.
+        // Remove the file of an earlier measurement, because it would start the programs too early.
         fs::remove_file(&start)
             .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         let mut programs = Vec::new();
@@ -44,14 +44,15 @@ impl LockClients {
         let told = SystemTime::now().duration_since(UNIX_EPOCH)? + WARM_UP;
         let whole = self.start.with_extension("new");
         fs::write(&whole, told.as_millis().to_string())?;
-        // A rename, so that no program reads a half-written file.
+        // Rename the complete file, so that no program reads a half-written one.
         fs::rename(whole, self.start)?;
         let mut locks = 0.0;
         for program in &self.programs {
             let said = program.wait_line(|line| line.starts_with("RESULT "), WARM_UP + window + PATIENCE)?;
             locks += said.trim_start_matches("RESULT ").parse::<f64>()?;
         }
-        // The programs close their sessions, so that no lock of this turn is left for the next.
+        // Wait until the programs have closed their sessions, so that none of their locks is left for the next
+        // measurement.
         for program in &self.programs {
             program.wait(PATIENCE).ok_or("a program does not end")?;
         }

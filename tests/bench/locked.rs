@@ -1,5 +1,5 @@
-//! Work that is done once and under a lock, compared with other programs for this: Restate, the lock of redis-py, and
-//! the lock of etcd.
+//! Operations that run once and under a lock, compared with other programs for this: Restate, the lock of redis-py,
+//! and the lock of etcd.
 
 mod fetched;
 mod libraries;
@@ -29,14 +29,14 @@ const CLIENTS: u32 = 64;
 const MANY: u32 = 1000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// The program that does the work. Each call is one POST that the same service answers with three bytes.
+/// The program that runs the operations. Each call is one POST that the same service answers with three bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockBackend {
-    /// A gateway and a guard, which remembers each operation and its answer.
+    /// A gateway and a guard, which records each operation and its response.
     Ours,
-    /// Restate promises the same: one call at a time for each key, and each operation at most once.
+    /// Restate, which promises the same: one call at a time for each key, and each operation at most once.
     Restate,
-    /// Lock libraries promise less: no service compares tokens, and repeated operations are not recognized.
+    /// A lock library, which promises less: no service compares tokens, and repeated operations are not recognized.
     Library(LockLibrary),
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         python: PythonClient::fetch(run)?,
     };
     let mut rounds = Vec::new();
-    // The order is reversed in each round.
+    // The order of the programs is reversed in each round, so that none is always the first.
     let mut order = WORKERS;
     for round in 1..=run.rounds {
         let done = order
@@ -123,7 +123,7 @@ fn benches(rounds: &[Vec<(LockBackend, CallRates)>]) -> Vec<BenchRow> {
     beside.into_iter().flat_map(each).collect()
 }
 
-/// The results of both in one round. Every worker works in every round.
+/// Pairs our result of one round with that of another program in the same round.
 fn round_against(
     done: &[(LockBackend, CallRates)],
     theirs: LockBackend,
@@ -134,7 +134,7 @@ fn round_against(
 }
 
 impl BenchSite<'_> {
-    /// All programs of a worker are started for its turn, with empty stores, and end with it.
+    /// Measures one backend. Its programs are started with empty stores, and ended afterwards.
     fn measure_backend(&self, worker: LockBackend, round: u32) -> BenchResult<CallRates> {
         let run = self.run;
         let service = self.service.address;
@@ -166,7 +166,7 @@ impl BenchSite<'_> {
     }
 }
 
-/// A route whose operations are remembered by the guard.
+/// A route whose operations the guard records.
 pub(crate) fn once_route() -> Value {
     json!({
         "name": "once",
@@ -176,7 +176,7 @@ pub(crate) fn once_route() -> Value {
     })
 }
 
-/// Sends requests that are one operation each.
+/// Sends requests that are one operation each, and returns the rates for one key and for many keys.
 fn measure_rates(run: &BenchRun, server: SocketAddr, prefix: &'static str) -> BenchResult<CallRates> {
     let rate = |keys| {
         let load = WrkLoad { method: "ONCE", prefix, keys, threads: 2, clients: CLIENTS };
@@ -190,7 +190,7 @@ fn measure_rates(run: &BenchRun, server: SocketAddr, prefix: &'static str) -> Be
 mod tests {
     use super::*;
 
-    /// The rates of each other program are compared with ours of the same round.
+    /// Our rate is compared with the rate of another program in the same round.
     #[test]
     fn rates_are_compared_within_round() {
         let done = |hot, many| CallRates { hot, many };

@@ -1,5 +1,5 @@
-//! Whole HTTP requests under a lock, compared with bare locks of Curator on the same ZooKeeper, which waits for the
-//! disk.
+//! HTTP requests under a lock, compared with locks of Curator alone, on the same ZooKeeper. The disk acknowledges
+//! every write.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -16,29 +16,29 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// As in production: default sessions, and no write is acknowledged before it is on the disk.
+/// ZooKeeper as in production: the default tick, and no write is acknowledged before it is on the disk.
 pub(crate) const ZOOKEEPER: ZooKeeperServerConfig = ZooKeeperServerConfig {
     tick: Duration::from_secs(2),
     durability: ZooKeeperDurability::Machine,
     heap_mib: 128,
 };
 
-/// One comparison.
+/// One comparison of gateways with Curator.
 struct LockComparison {
     route: &'static str,
     prefix: &'static str,
     keys: u32,
-    /// The keys that one request takes together.
+    /// The number of keys that one request takes together.
     set: u32,
     /// The number of clients of each gateway, and of threads of each Java process.
     clients: &'static [u32],
-    /// The share of requests that may find their key at hand.
+    /// Whether requests may find their key held by their gateway.
     warm: WarmKeys,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WarmKeys {
-    /// Each request must make a lock node. Otherwise the bench measures something else.
+    /// Each request must create a lock node; otherwise the bench would measure something else.
     Never,
     MayBe,
 }
@@ -55,7 +55,7 @@ const HOT: LockComparison =
     LockComparison { route: "hot", prefix: "/hot/", keys: 1, set: 1, clients: &[16], warm: WarmKeys::MayBe };
 const SPREAD: LockComparison = LockComparison { clients: &[6, 5, 5], ..HOT };
 
-/// Sets of so many keys, each of them free. Of one key as well, which is taken as a set is.
+/// Sets of 1, 4 and 16 keys, which are all free. A set of one key is taken in the same way as the larger ones.
 const SETS: [LockComparison; 3] = [
     LockComparison { route: "set-1", prefix: "/set-1/", set: 1, ..COLD },
     LockComparison { route: "set-4", prefix: "/set-4/", set: 4, ..COLD },
@@ -103,7 +103,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     ])
 }
 
-/// A route on which a request takes all keys of its set.
+/// A route on which a request takes all keys of a set.
 fn set_route(duel: &LockComparison) -> Value {
     let keys: Vec<_> = (0..duel.set).map(|number| format!("{}/{{path.key}}/{number}", duel.route)).collect();
     json!({
@@ -122,7 +122,7 @@ struct BenchSite<'a> {
 }
 
 impl BenchSite<'_> {
-    /// The side that was first in one round is second in the next.
+    /// Measures gateways and Curator once. The one that was first in a round is second in the next round.
     fn measure_pair(&self, duel: &LockComparison, round: u32) -> BenchResult<BenchRound> {
         let (ours, theirs);
         if round % 2 == 1 {
@@ -144,7 +144,8 @@ impl BenchSite<'_> {
         self.curator.measure_lock_rate(self.run, self.zookeeper, duel.keys, duel.set, duel.clients)
     }
 
-    /// Gateways are started for the turn and end with it, so that no heartbeats slow the other side down.
+    /// The number of requests per second. The gateways are ended after the measurement, so that their heartbeats do
+    /// not slow Curator down.
     fn measure_gateways(&self, duel: &LockComparison) -> BenchResult<f64> {
         const WARM_UP: Duration = Duration::from_secs(2);
         let start = |number| {
@@ -172,7 +173,7 @@ impl BenchSite<'_> {
         window: Duration,
     ) -> BenchResult<f64> {
         let asking = gateways.iter().zip(duel.clients).map(|(gateway, &clients)| {
-            // One thread per client. So each client has a key of its own if there are enough keys.
+            // One thread per client, so that each client has a key of its own if there are enough keys.
             let load =
                 WrkLoad { method: "POST", prefix: duel.prefix, keys: duel.keys, threads: clients, clients };
             load.start(self.run, gateway.public, window)

@@ -1,4 +1,4 @@
-//! Measures the gateway beside its peers, in turns, and reports ratios.
+//! Measures the gateway and other programs alternately, and reports ratios.
 //!
 //! Reading order: [`locks`], [`locked`], [`forward`], [`proxy`], [`options`], [`growth`] and [`instructions`] are the
 //! suites, [`report`] has the results, [`chart`] and [`publish`] show them; [`gateway`], [`curator`] and [`peers`] are
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// If one suite fails, the results of the others are kept.
+/// Runs the suites. If one fails, the results of the others are kept.
 fn measure(arguments: &Arguments) -> BenchResult<ExitCode> {
     let run = BenchRun::begin(arguments.rounds, arguments.seconds, arguments.built.clone())?;
     if arguments.suite == Suite::Chart {

@@ -1,4 +1,4 @@
-//! nginx, as the service behind everybody and as the proxy beside us.
+//! nginx, as the service behind every measured program and as a proxy to compare the gateway with.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -12,7 +12,8 @@ pub(crate) enum NginxProxyWork {
     PassOn,
     /// Handles as many header fields as the gateway reads, writes and adds in both directions.
     Fields,
-    /// Reads a body to its end and passes the request on without it. The service behind would answer too early.
+    /// Reads a body to its end, and passes the request on without the body: the service would answer before it has
+    /// read one.
     ReadBody,
 }
 
@@ -34,22 +35,22 @@ impl NginxProxyWork {
     }
 }
 
-/// A master and one worker per core. Dropping it ends all of them.
+/// A master process and one worker per core. Dropping it ends all of them.
 pub(crate) struct Nginx {
     master: ChildProcess,
     pub(crate) address: SocketAddr,
-    /// The unix socket at which it also listens, in the form of a policy.
+    /// The Unix socket at which nginx also listens, as a policy names it.
     pub(crate) socket: String,
 }
 
 impl Nginx {
-    /// Answers three bytes to everything.
+    /// Starts a service that answers every request with three bytes.
     pub(crate) fn service(run: &BenchRun) -> BenchResult<Self> {
         Self::start(run, "service", "return 200 \"ok\\n\";", "")
     }
 
-    /// Passes everything on, over connections that are kept, as
-    /// <https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive> has it for HTTP.
+    /// Starts a proxy that passes every request on over kept connections, as
+    /// <https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive> describes for HTTP.
     pub(crate) fn proxy(run: &BenchRun, upstream: SocketAddr, work: NginxProxyWork) -> BenchResult<Self> {
         let pass = "proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let pass = format!("{pass} {}", work.location_directives());
@@ -64,13 +65,13 @@ impl Nginx {
         fs::create_dir_all(&home)?;
         let address = process::free_address()?;
         let file = home.join("socket");
-        // A killed nginx leaves its socket behind.
+        // An nginx that was killed leaves its socket, which would prevent listening at the same path.
         fs::remove_file(&file).ok();
         let socket = format!("unix:{}", file.display());
         fs::write(home.join("nginx.conf"), configuration(address, &socket, location, pool))?;
         let folder = home.display().to_string();
-        // A killed master leaves its workers behind, and a terminated one ends them. So the master gets TERM when this
-        // process is killed, while other children get KILL.
+        // If this process is killed, the master gets SIGTERM, and not SIGKILL as other children do: a master that is
+        // killed leaves its workers running.
         let arguments = [
             "--pdeathsig",
             "TERM",

@@ -1,5 +1,5 @@
-//! What a filter, signed tickets and `health` of a guard cost: each beside the same programs without it, on requests of
-//! tenures that are known.
+//! The cost of a filter, of signed tickets and of `health` of a guard: each is compared with the same programs
+//! without it, on requests of known tenures.
 
 use std::{fs, net::SocketAddr};
 
@@ -23,11 +23,11 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// GETs under a lock. A filter demands `Fencing-Not-After` of each of them, because its policy names no `unfenced`
-/// method: a request without a stamp makes the run fail.
+/// GETs under a lock. The filter demands `Fencing-Not-After` on each of them, because its policy names no `unfenced`
+/// method: a request without the field makes the run fail.
 const LOAD: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
-/// The programs that a request passes, all by ports. All of them are started for a turn and end with it.
+/// The programs that a request passes, over TCP. They are started for each measurement and ended after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProxyChain {
     /// A gateway whose service compares no tokens.
@@ -35,10 +35,10 @@ enum ProxyChain {
     GatewayFilter,
     Guard,
     GuardFilter,
-    /// Tickets are signed anew when a quarter of the time to the session deadline is over: every two seconds or so
+    /// The gateway signs a new ticket after a quarter of the time to the session deadline: about every two seconds
     /// for each key.
     GuardTickets,
-    /// Tickets are signed anew every second for each key, which is a quarter of a short `response_timeout`.
+    /// The gateway signs a new ticket every second for each key: after a quarter of a short `response_timeout`.
     GuardBriefTickets,
     GuardHealth,
 }
@@ -172,7 +172,8 @@ impl BenchSite<'_> {
             | ProxyChain::Guard
             | ProxyChain::GuardTickets => {}
             ProxyChain::GuardFilter => require_deadline_filter(&mut policy["upstream"]),
-            // A gateway's `response_timeout` has to be longer than both waits of its guard together.
+            // The default of `settle` would be too long: the gateway's short `response_timeout` has to exceed both
+            // wait limits of its guard together.
             ProxyChain::GuardBriefTickets => policy["settle"] = "1s".into(),
             ProxyChain::GuardHealth => policy["upstream"]["health"] = json!({"path": "/"}),
         }
@@ -206,7 +207,7 @@ impl BenchSite<'_> {
     }
 }
 
-/// States in the policy of a sender that a filter stands before the service, and nothing between them.
+/// States in the policy of a gateway or guard that a filter stands directly before the service.
 fn require_deadline_filter(upstream: &mut Value) {
     upstream["not_after"] = "enforced".into();
     upstream["direct"] = true.into();

@@ -1,4 +1,4 @@
-//! Other proxies that a user could choose instead. Each passes every request on, over connections that are kept.
+//! Other proxies that a user could choose. Each passes every request on, over kept connections.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -40,7 +40,7 @@ impl ProxyKind {
             Self::NginxWithFields => nginx(NginxProxyWork::Fields),
             Self::HaProxy => start_configured(run, &["/usr/sbin/haproxy", "-db", "-f"], &haproxy(upstream)?),
             Self::Caddy => {
-                // Otherwise Debian's Caddy would write into the home folder of the user.
+                // Without these variables Debian's Caddy would write into the user's home folder.
                 let homes = ["XDG_CONFIG_HOME", "XDG_DATA_HOME"]
                     .map(|variable| format!("{variable}={}", run.folder().display()));
                 let program = ["/usr/bin/caddy", "run", "--adapter", "caddyfile", "--config"];
@@ -55,13 +55,13 @@ impl ProxyKind {
     }
 }
 
-/// A proxy that listens.
+/// A proxy that accepts connections.
 pub(crate) enum RunningProxy {
     Nginx(Nginx),
     Single(ProxyProcess),
 }
 
-/// One process.
+/// A proxy that is one process.
 pub(crate) struct ProxyProcess {
     child: ChildProcess,
     address: SocketAddr,
@@ -93,7 +93,7 @@ impl RunningProxy {
     }
 }
 
-/// A configuration, and the address of its proxy.
+/// A configuration, and the address at which its proxy listens.
 struct ProxyConfig {
     file: &'static str,
     text: String,
@@ -127,7 +127,7 @@ fn caddy(upstream: SocketAddr) -> BenchResult<ProxyConfig> {
     Ok(ProxyConfig { file: "Caddyfile", text, address })
 }
 
-/// Starts a proxy with these arguments, followed by the name of its configuration file.
+/// Starts a proxy by these words, followed by the path of its configuration file.
 fn start_configured(
     run: &BenchRun,
     words: &[&str],
@@ -143,7 +143,8 @@ fn start_configured(
     Ok(RunningProxy::Single(ProxyProcess { child, address: *address }))
 }
 
-/// Starts a proxy with these arguments.
+/// Starts a proxy by these words, followed by the address of the upstream. The proxy prints the address at which it
+/// listens.
 pub(crate) fn start_with_arguments(words: &[String], upstream: SocketAddr) -> BenchResult<ProxyProcess> {
     let (program, before) = words.split_first().ok_or("a program is one word at least")?;
     let child = ChildProcess::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;

@@ -1,4 +1,4 @@
-//! Sends one request and reads its whole answer, for questions that are not measured.
+//! Sends one request and reads its whole response, for requests that are not measured.
 
 use std::{
     io::{Read, Write},
@@ -8,14 +8,15 @@ use std::{
 
 use crate::result::BenchResult;
 
-/// Long enough for a server whose instructions are counted.
+/// Enough for a server whose instructions are counted, which is fifty times slower.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) fn get(server: SocketAddr, path: &str) -> BenchResult<String> {
     send(server, "GET", path, "")
 }
 
-/// Sends HTTP/1.0, so that the answer is not chunked and ends with the connection. A body is JSON.
+/// Sends a request in HTTP/1.0, so that the response is not chunked and ends with the connection. `body`: JSON, or
+/// empty.
 pub(crate) fn send(server: SocketAddr, method: &str, path: &str, body: &str) -> BenchResult<String> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -30,7 +31,7 @@ pub(crate) fn send(server: SocketAddr, method: &str, path: &str, body: &str) -> 
     Ok(answer)
 }
 
-/// Whether the status of an answer is a success.
+/// True if the status of a response is a success.
 pub(crate) fn is_good(answer: &str) -> bool {
     answer.split(' ').nth(1).is_some_and(|status| status.starts_with('2'))
 }

@@ -26,12 +26,12 @@ enum BenchTurn {
     Beside(ProxyKind),
 }
 
-/// The result of one turn.
+/// The result of one measurement.
 #[derive(Clone, Copy)]
 struct TurnResult {
     per_second: f64,
     p99_ms: f64,
-    /// The processor time of the server alone, per request.
+    /// The processor time per request of the gateway or proxy alone.
     cpu_us: f64,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     run.print(&format!("the service alone: {:.0} requests/s", alone.per_second));
 
     let mut rounds = Vec::new();
-    // The order is reversed in each round.
+    // The order is reversed in each round, so that none is always the first.
     let mut order: Vec<BenchTurn> = ProxyKind::ALL.into_iter().map(BenchTurn::Beside).collect();
     order.insert(order.len() / 2, BenchTurn::Fenced);
     order.insert(1, BenchTurn::Unfenced);
@@ -65,10 +65,10 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     Ok(benches(&rounds))
 }
 
-/// The results of all turns in one round.
+/// The results of one round.
 type TurnResults = Vec<(BenchTurn, TurnResult)>;
 
-/// The peers, each with the names of its benches.
+/// The other proxies, each with its name in the report and the names of its benches.
 const PEERS: [(ProxyKind, &str, [&str; 2]); 6] = [
     (ProxyKind::Nginx, "nginx proxy_pass", ["unfenced", "fenced-warm"]),
     (
@@ -112,7 +112,7 @@ fn benches(rounds: &[TurnResults]) -> Vec<BenchRow> {
     benches
 }
 
-/// The results of both in one round. Every turn is taken in every round.
+/// Pairs the gateway's result of one round with that of another proxy in the same round.
 fn measure_peer(
     turns: &TurnResults,
     ours: BenchTurn,
@@ -124,7 +124,7 @@ fn measure_peer(
 }
 
 impl BenchSite<'_> {
-    /// Servers are started for the turn, and end with it.
+    /// Measures the gateway or a proxy, which is started for this and ended afterwards.
     fn measure_turn(&self, turn: BenchTurn) -> BenchResult<TurnResult> {
         if let BenchTurn::Beside(peer) = turn {
             let peer = peer.start(self.run, self.service.address)?;
@@ -136,7 +136,7 @@ impl BenchSite<'_> {
         }
         let gateway = BenchGateway::start(self.run, "gw", self.zookeeper.address(), self.service.address)?;
         let load = load(if turn == BenchTurn::Fenced { "/warm/" } else { "/unfenced/" });
-        // Takes every key once.
+        // The warm-up takes every key once, so that the measured requests find it held.
         load.run(self.run, gateway.public, WARM_UP)?;
         let before = gateway.cpu_seconds()?;
         let asked = gateway.acquisitions("warm", "")?;
@@ -146,7 +146,7 @@ impl BenchSite<'_> {
         if turn == BenchTurn::Fenced {
             let asked = gateway.acquisitions("warm", "")? - asked;
             let warm = gateway.warm_requests("warm")? - warm;
-            // The other requests found their key held by another client.
+            // A few requests may find their key in use by another client, and count as not warm.
             if asked < answered.requests || warm < 0.95 * asked {
                 return Err(format!("{warm} of {asked} requests found their key warm").into());
             }

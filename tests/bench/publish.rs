@@ -10,7 +10,7 @@ use crate::{chart, report::BenchReport, result::BenchResult, run::BenchRun};
 const BEGINS: &str = "<!-- written by tests/bench/run chart -->\n";
 const ENDS: &str = "<!-- the end of what it writes -->\n";
 
-/// The figures that the capacity page uses: a sentence, and the bench that has its figure.
+/// The figures of the capacity page: for each a description, and the bench that measures it.
 const CAPACITY: [(&str, &str); 11] = [
     (
         "requests in a second through one gateway, keys kept, client and service on its two cores",
@@ -28,7 +28,7 @@ const CAPACITY: [(&str, &str); 11] = [
     ("memory of a connection that is idle", "idle-connection-memory"),
 ];
 
-/// Writes the picture and both documents of the repository. For a trial it writes only the picture, beside the report.
+/// Writes the picture and both documents of the repository. A trial writes only the picture, beside its report.
 pub(crate) fn run_all(run: &BenchRun) -> BenchResult<()> {
     let report = BenchReport::open(run.results("report.json"))?;
     let picture = chart::draw(report.benches())?;
@@ -61,14 +61,14 @@ fn repository_path(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// A document with a new text between the markers.
+/// The document with a new text between its markers; `None` if it has none.
 fn replace_marked_text(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGINS)?;
     let (_, after) = rest.split_once(ENDS)?;
     Some(format!("{before}{BEGINS}\n{text}\n{ENDS}{after}"))
 }
 
-/// A table of the whole report.
+/// The table of all benches of the report.
 fn results_table(benches: &[Value]) -> String {
     let mut table = "| bench | beside | ours | theirs | unit | ratio | of all rounds | goal | met |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
     for bench in benches {
@@ -99,7 +99,8 @@ fn results_table(benches: &[Value]) -> String {
     format!("{}\n\n{table}", machines(benches))
 }
 
-/// `growth`: the table of the cost of a request as an installation grows. It is empty if that was not measured.
+/// Appends `growth`, the table of the cost of a request as an installation grows. It is empty if that was not
+/// measured.
 fn with_growth(measured: String, growth: &str) -> String {
     if growth.is_empty() { measured } else { format!("{measured}\nAs an installation grows: {growth}") }
 }
@@ -111,7 +112,7 @@ fn machines(benches: &[Value]) -> String {
     format!("Measured on {}.", machines.join(", and on "))
 }
 
-/// A row for each figure that was measured.
+/// The table of the capacity page, with a row for each of its figures that was measured.
 fn capacity_table(benches: &[Value]) -> String {
     let mut table = "| what | bench | figure | unit |\n|---|---|---|---|\n".to_owned();
     for (what, name) in CAPACITY {
@@ -123,7 +124,7 @@ fn capacity_table(benches: &[Value]) -> String {
     format!("{}\n\n{table}", machines(benches))
 }
 
-/// Formats a figure: `40245.0` is an integer and has no fraction.
+/// Formats a figure: an integer has no fraction, so `40245.0` becomes `40245`.
 fn figure(value: &Value) -> String {
     value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
 }
@@ -141,7 +142,7 @@ mod tests {
         ]
     }
 
-    /// The figures of the `column`th cell, each with its bench.
+    /// The cells in this column of the table between the markers, each with the name of its bench.
     fn figures(document: &str, column: usize) -> Vec<(String, String)> {
         let (_, rest) = document.split_once(BEGINS).expect("a document with figures");
         let (block, _) = rest.split_once(ENDS).expect("an end of them");

@@ -1,4 +1,4 @@
-//! The results, as a table for people and as JSON for later runs.
+//! The results, as a table and as JSON that later runs read.
 
 use std::{
     fmt, fs,
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::result::BenchResult;
 
-/// One comparison. Ours, theirs and the ratio are those of the round with the median ratio: each round is a pair from
-/// the same minute, and the machine is not equally fast in every minute.
+/// One comparison. It reports our value, the other value and the ratio of the round with the median ratio, because
+/// the speed of the machine varies: only values from the same minute are comparable.
 pub(crate) struct BenchRow {
     pub(crate) name: &'static str,
     pub(crate) peer: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct BenchRound {
     pub(crate) theirs: f64,
 }
 
-/// The limit for the ratio, ours / theirs.
+/// The limit for the ratio of our value to the other value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RatioGoal {
     AtLeast(f64),
@@ -36,7 +36,7 @@ pub(crate) enum RatioGoal {
     None,
 }
 
-/// All benches that were ever measured here, each with its latest result.
+/// The latest result of each bench that was ever measured on this machine.
 pub(crate) struct BenchReport {
     file: PathBuf,
     benches: Vec<Value>,
@@ -70,7 +70,7 @@ impl BenchRow {
     fn into_json(self) -> Option<Value> {
         let mut rounds = self.rounds;
         rounds.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
-        // Of two in the middle, the lower one is taken.
+        // Of an even number of rounds, the lower one of the two in the middle is taken.
         let middle = *rounds.get(rounds.len().checked_sub(1)? / 2)?;
         let ratio = middle.ratio();
         Some(json!({
@@ -88,7 +88,7 @@ impl BenchRow {
     }
 }
 
-/// Rounds to about four digits. Further digits are noise.
+/// Rounds to about four digits, because further digits are noise.
 fn round(value: f64) -> f64 {
     let digits = (3.0 - value.abs().max(f64::MIN_POSITIVE).log10().floor()).clamp(0.0, 9.0);
     let scale = 10f64.powf(digits);
@@ -109,7 +109,7 @@ impl BenchReport {
         &self.benches
     }
 
-    /// Replaces the benches of the same names, appends the new ones, and writes the file.
+    /// Replaces the results of benches with the same names, appends the new ones, and writes the file.
     pub(crate) fn replace(&mut self, benches: Vec<BenchRow>) -> io::Result<()> {
         for bench in benches.into_iter().filter_map(BenchRow::into_json) {
             match self.benches.iter_mut().find(|old| old["bench"] == bench["bench"]) {
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((&told["ours"], &told["ratio"], &told["met"]), (&json!(30.0), &json!(3.0), &json!(true)));
     }
 
-    /// A goal can be an upper bound, or there is none.
+    /// A bench may have an upper bound as its goal, or no goal.
     #[test]
     fn goal_may_be_upper_bound() {
         assert_eq!(bench(RatioGoal::AtMost(1.5), &[(2.0, 1.0)])["met"], json!(false));

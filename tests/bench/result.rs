@@ -1,4 +1,4 @@
-//! The result of a step of a measurement, or the error that the caller of the program sees.
+//! The result type of all steps of a measurement. The caller of the program sees the error.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
-//! The cost of many routes: to find one of them, to serve beside them, and to take over a file with ten thousand
-//! routes.
+//! The cost of many routes: to find one among ten thousand, to serve requests beside them, and to reload a file with
+//! them.
 
 use std::{
     hint::black_box,
@@ -37,8 +37,8 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
             ours: measure_lookup_nanos(&many, routes),
             theirs: measure_lookup_nanos(&few, FEW),
         });
-        // If routes were compared one by one, the ratio of times would be the ratio of the numbers of routes. The
-        // goals are below that.
+        // The goals are below the ratio of the numbers of routes, which would be the ratio of times if routes were
+        // compared one by one.
         let goal = RatioGoal::AtMost(most);
         benches.push(BenchRow {
             name,
@@ -87,7 +87,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     Ok(benches)
 }
 
-/// The requests per second, and the time that `change` takes.
+/// Returns the requests per second of a gateway with the policy `file`, and the time that `change` takes.
 fn measure_serving(
     run: &BenchRun,
     file: &Value,
@@ -103,7 +103,7 @@ fn measure_serving(
     Ok((per_second, took))
 }
 
-/// A route of each kind in turn, each with a path of its own.
+/// A route of one of the kinds in turn, with a path of its own.
 fn route(number: usize, key: &str) -> Value {
     let (path, fence) = match number % 3 {
         0 => (format!("/t{number}/{{rest...}}"), json!("none")),
@@ -127,7 +127,7 @@ fn table(routes: usize) -> BenchResult<RouteTable> {
     Ok(loaded.plan.ok_or_else(|| format!("{:?}", loaded.diagnostics))?.serving.routes)
 }
 
-/// The time of one lookup, on average over all kinds of routes and places in the file.
+/// The average time of one lookup, over all kinds of routes and all positions in the file.
 fn measure_lookup_nanos(table: &RouteTable, routes: usize) -> f64 {
     const LOOKUPS: usize = 30_000;
     let paths: Vec<(&str, CanonicalPath)> = (0..routes.min(1000))

@@ -1,4 +1,4 @@
-//! The resources of one run: a folder that is removed with it, and its duration.
+//! The resources of one run: its folder, which is removed at the end, its duration, and the measured programs.
 
 use std::{
     env, fs, io,
@@ -13,25 +13,25 @@ use crate::result::BenchResult;
 
 pub(crate) struct BenchRun {
     pub(crate) rounds: u32,
-    /// The time that is measured in each turn.
+    /// The duration of each measurement.
     pub(crate) window: Duration,
     /// A spinner on stderr during a measurement, if stderr is a terminal.
     progress: ProgressBar,
-    /// `<target>`, where Cargo puts what it builds.
+    /// The target directory of Cargo.
     target: PathBuf,
     built: BuildSource,
 }
 
-/// The programs that are measured.
+/// The origin of the measured programs.
 enum BuildSource {
-    /// Ours as it is shipped; the other programs as Cargo builds a release.
+    /// Our program as it is shipped, and the others as Cargo builds them for release.
     Released,
-    /// Programs from another build, to try the benches out. Their results are never published.
+    /// Programs from another build, to try the benches. Their results are never published.
     Given(PathBuf),
 }
 
 impl BenchRun {
-    /// `given`: a folder of programs that are not the released ones.
+    /// Begins a run. `given`: a folder of programs to measure in the place of the released ones.
     pub(crate) fn begin(rounds: u32, seconds: u32, given: Option<PathBuf>) -> BenchResult<Self> {
         let own = env::current_exe()?;
         let target = own.ancestors().nth(2).ok_or("not started from <target>/<profile>")?.to_owned();
@@ -49,19 +49,19 @@ impl BenchRun {
         self.progress.suspend(|| eprintln!("{line}"));
     }
 
-    /// A folder on a disk, below the target directory. ZooKeeper's fsync is a part of the measurement.
+    /// The folder of this run, below the target directory: on a disk, because ZooKeeper's fsync is measured, too.
     pub(crate) fn folder(&self) -> PathBuf {
         self.bench_folder().join(format!("run-{}", process::id()))
     }
 
-    /// A folder that outlives the run, so that fetched packages are there the next time.
+    /// A folder that is kept after the run, for fetched packages.
     pub(crate) fn kept_folder(&self, name: &str) -> io::Result<PathBuf> {
         let folder = self.bench_folder().join(name);
         fs::create_dir_all(&folder)?;
         Ok(folder)
     }
 
-    /// The path for results. Results of other builds are kept apart.
+    /// The path of a file with results. Those of a trial have other names.
     pub(crate) fn results(&self, file: &str) -> PathBuf {
         match self.built {
             BuildSource::Released => self.bench_folder().join(file),
@@ -69,12 +69,12 @@ impl BenchRun {
         }
     }
 
-    /// Whether this run is a trial, of which nothing is published.
+    /// True if this run is a trial, of which nothing is published.
     pub(crate) fn is_trial(&self) -> bool {
         matches!(self.built, BuildSource::Given(_))
     }
 
-    /// The binary as it is shipped; `tests/bench/run` has put it there.
+    /// The path of our program as it is shipped, which `tests/bench/run` has put there.
     pub(crate) fn gateway(&self) -> PathBuf {
         match &self.built {
             BuildSource::Released => self.bench_folder().join("shipped/fencegate"),
@@ -82,12 +82,12 @@ impl BenchRun {
         }
     }
 
-    /// The bare proxy.
+    /// The path of the bare proxy.
     pub(crate) fn bare(&self) -> PathBuf {
         self.program("fencegate-bare")
     }
 
-    /// The proxy on Pingora.
+    /// The path of the proxy on Pingora.
     pub(crate) fn pingora(&self) -> PathBuf {
         self.program("fencegate-pingora")
     }
@@ -103,7 +103,7 @@ impl BenchRun {
         self.target.join("bench")
     }
 
-    /// Removes the folders that killed runs left behind.
+    /// Removes the folders of earlier runs that were killed.
     fn sweep(&self) -> io::Result<()> {
         fs::create_dir_all(self.bench_folder())?;
         for entry in fs::read_dir(self.bench_folder())?.flatten() {
@@ -119,7 +119,7 @@ impl BenchRun {
 
 impl Drop for BenchRun {
     fn drop(&mut self) {
-        // The next run removes the rest.
+        // A failure is ignored: the next run removes what is left.
         fs::remove_dir_all(self.folder()).ok();
     }
 }

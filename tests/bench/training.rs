@@ -1,5 +1,5 @@
-//! The load under which a gateway and a guard count how often each piece of their code runs. `deploy/package/profile`
-//! builds programs that count, and has the released ones optimised by what they counted.
+//! The load for profile-guided optimisation. `deploy/package/profile` builds programs that count how often each
+//! piece of their code runs under this load, and optimises the released ones by the counts.
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,7 @@ const ALONE: [WrkLoad; 6] = [
 const GUARDED: [WrkLoad; 2] =
     [WrkLoad { prefix: "/warm/", ..USUAL }, WrkLoad { method: "ONCE", prefix: "/once/", ..USUAL }];
 
-/// Each load for the window of the run. The programs write what they have counted when they end.
+/// Runs each load for the window of the run. The programs write their counts when they end.
 pub(crate) fn train(run: &BenchRun) -> BenchResult<()> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
@@ -59,7 +59,7 @@ pub(crate) fn train(run: &BenchRun) -> BenchResult<()> {
     }
     gateway.stop()?;
     guard.stop()?;
-    // A guard of its own: the tokens of the gateway are far smaller than those of this load.
+    // Start another guard: the gateway used the one before with tokens far smaller than those of this load.
     let guard = BenchGuard::start(run, "tenures", service.address, &ensemble, None)?;
     NEW.run(run, guard.address()?, run.window)?;
     guard.stop()

@@ -1,4 +1,4 @@
-//! Ways of a request that are measured in turns. Each pair of ways is one comparison.
+//! Paths of a request that are measured alternately. Each pair of paths is one comparison.
 
 use std::fmt::Debug;
 
@@ -8,11 +8,12 @@ use crate::{
     run::BenchRun,
 };
 
-/// The name of a comparison, our side, the other side, the other side's name in the report, and the goal.
+/// The name of a comparison, the measured path, the path to compare it with, the latter's name in the report, and
+/// the goal.
 pub(crate) type ComparedPair<W> = (&'static str, W, W, &'static str, RatioGoal);
 
-/// Measures every side once in each round. `rate`: the requests per second of a side in a round, whose number is
-/// given.
+/// Measures every path once in each round. `rate`: returns the requests per second of a path; its second argument is
+/// the number of the round.
 pub(crate) fn compare<W: Copy + Debug + PartialEq>(
     run: &BenchRun,
     ways: &[W],
@@ -27,7 +28,7 @@ pub(crate) fn compare<W: Copy + Debug + PartialEq>(
         let told: Vec<String> = rates.iter().map(|(way, rate)| format!("{way:?} {rate:.0}")).collect();
         run.print(&format!("round {round}: {} requests/s", told.join(", ")));
         rounds.push(rates);
-        // The order is reversed in each round.
+        // The order is reversed in each round, so that none is always the first.
         order.reverse();
     }
     let of = |rates: &[(W, f64)], wanted| rates.iter().find(|(way, _)| *way == wanted).map(|(_, rate)| *rate);

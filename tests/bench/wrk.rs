@@ -1,4 +1,4 @@
-//! Sends HTTP requests as fast as they are answered, with wrk.
+//! Sends HTTP requests with wrk, each as soon as the one before is answered.
 
 use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -10,15 +10,15 @@ use crate::{result::BenchResult, run::BenchRun};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WrkLoad {
     pub(crate) method: &'static str,
-    /// The beginning of the path. The number of the key follows.
+    /// The beginning of the path, before the number of the key.
     pub(crate) prefix: &'static str,
     pub(crate) keys: u32,
-    /// At least as many clients as threads. With as many keys as threads, each thread has a key to itself.
+    /// At most as many threads as clients. With as many threads as keys, each thread has a key to itself.
     pub(crate) threads: u32,
     pub(crate) clients: u32,
 }
 
-/// The result of a load. It has only good answers.
+/// The result of a load in which all responses were good.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WrkResult {
     pub(crate) requests: f64,
@@ -57,7 +57,7 @@ impl WrkLoad {
 }
 
 impl RunningWrk {
-    /// Waits for the result. A single bad answer makes the whole result invalid.
+    /// Waits for the result. A single bad response is an error.
     pub(crate) fn finish(self) -> BenchResult<WrkResult> {
         let said = self.wrk.wait_line(|line| line.starts_with("RESULT "), self.patience)?;
         let numbers = said.split(' ').skip(1).map(str::parse).collect::<Result<Vec<f64>, _>>()?;

@@ -23,14 +23,15 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How long an execution takes.
+/// The duration of an execution.
 const WORK: Duration = Duration::from_millis(5);
-/// The length of an execution whose sender is killed meanwhile.
+/// The duration of an execution whose sender is killed during it.
 pub(crate) const LONG_WORK: Duration = Duration::from_millis(400);
-/// The time for which a process that will be frozen stands between its last look at its lock and its request.
+/// The time that a client which will be frozen waits between its last check of its lock and its request.
 const STAND: Duration = Duration::from_millis(600);
 
-/// The fields in which a lock holder names itself. A gateway sends its token in a field of its own.
+/// The header fields by which a lock holder names itself and the time of its grant. A gateway sends its token
+/// instead.
 const HOLDER: &str = "holder";
 const HELD_SINCE: &str = "held-since";
 const TOKEN: &str = "fencing-token";
@@ -38,34 +39,35 @@ const TOKEN: &str = "fencing-token";
 /// Whether the service compares tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenCheck {
-    /// It executes every request, as most services do.
+    /// The service executes every request, as most services do.
     Nothing,
-    /// It takes the row's lock, compares the token, works and writes, all in one transaction.
+    /// The service locks the row, compares the token, works and writes, all in one transaction.
     Tokens,
 }
 
-/// All that has happened to one balance.
+/// The record of all executions and refusals of one balance.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AccountHistory {
     pub(crate) balance: u64,
-    /// In the order of their beginnings.
+    /// In the order in which they began.
     pub(crate) executions: Vec<Execution>,
-    /// The holders that were refused, once for each refusal, because a newer holder had been there.
+    /// The holder of each refused request, because a request of a newer holder had come before.
     pub(crate) refused: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Execution {
     pub(crate) holder: String,
-    /// Larger for a holder that was granted the lock later.
+    /// The order of grants: larger for a holder that was granted the lock later.
     pub(crate) since: u128,
     pub(crate) began: Instant,
-    /// The time at which the balance was written; `None` before.
+    /// The time at which the balance was written; `None` while the execution runs.
     pub(crate) ended: Option<Instant>,
     pub(crate) work: Duration,
 }
 
-/// The service. It runs in this process, so that all times come from one clock. Dropping it closes its listener.
+/// The service with the balance. It runs in this process, so that all times come from one clock. Dropping it closes
+/// its listener.
 pub(crate) struct AccountService {
     pub(crate) address: SocketAddr,
     shared: Arc<ServiceState>,
@@ -75,12 +77,12 @@ pub(crate) struct AccountService {
 struct ServiceState {
     compares: TokenCheck,
     book: watch::Sender<AccountHistory>,
-    /// The newest token, in a lock that stands for the row lock of a database.
+    /// The newest token. Its lock stands for the row lock of a database.
     row: RowLock<u128>,
     wishes: Mutex<NextRequestActions>,
 }
 
-/// What the next requests of these names must do.
+/// The holders whose next request is answered with a pause or takes long.
 #[derive(Debug, Default)]
 struct NextRequestActions {
     stand: Option<String>,
@@ -102,19 +104,19 @@ impl AccountService {
             while let Ok((stream, _)) = listener.accept().await {
                 let shared = served.clone();
                 let serve = service_fn(move |request| answer(shared.clone(), request));
-                // Clients are frozen and killed on purpose, so connections break.
+                // An error of the connection is ignored: clients are frozen and killed on purpose.
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), serve));
             }
         });
         Ok(Self { address, shared, open })
     }
 
-    /// Reads the book; do not keep it over an await.
+    /// Borrows the history. Do not keep the borrow over an await.
     pub(crate) fn history(&self) -> watch::Ref<'_, AccountHistory> {
         self.shared.book.borrow()
     }
 
-    /// Waits until the book shows something.
+    /// Waits until `find` finds something in the history.
     pub(crate) async fn wait_for<R>(&self, what: &str, find: impl Fn(&AccountHistory) -> Option<R>) -> R {
         let mut book = self.shared.book.subscribe();
         let found = async {
@@ -131,19 +133,20 @@ impl AccountService {
         .await
     }
 
-    /// Waits for so many further executions.
+    /// Waits until `count` further executions have begun.
     pub(crate) async fn wait_executions(&self, count: usize) {
         let before = self.history().executions.len();
         self.wait_for("further executions", |book| (book.executions.len() >= before + count).then_some(()))
             .await;
     }
 
-    /// Has the holder of this name stand still for a moment, the next time that it has the lock.
+    /// Makes the holder of this name wait between its last check of its lock and its request, the next time that it
+    /// has the lock.
     pub(crate) fn pause_holder(&self, name: &str) {
         self.shared.pending_behavior().stand = Some(name.to_owned());
     }
 
-    /// The next execution of one of these names takes [`LONG_WORK`].
+    /// Makes the next execution of one of these holders take [`LONG_WORK`].
     pub(crate) fn delay_next_execution(&self, names: &[String]) {
         self.shared.pending_behavior().long_work = names.to_vec();
     }
@@ -160,7 +163,8 @@ impl ServiceState {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer has the milliseconds for which the caller must stand still the next time that it has the lock.
+    /// Executes or refuses a request. The response body is the number of milliseconds that the client must wait
+    /// before its request, the next time that it has the lock.
     async fn pay(&self, holder: String, since: u128) -> (StatusCode, String) {
         match self.compares {
             TokenCheck::Nothing => self.execute(&holder, since).await,
@@ -211,7 +215,7 @@ async fn answer(
     let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let holder = text(HOLDER).to_owned();
     let since = token_order(request.headers());
-    // An execution that has begun is finished, even if its connection breaks.
+    // Spawned, so that an execution which has begun ends even if its connection breaks.
     let executed = tokio::spawn(async move { shared.pay(holder, since).await });
     let (status, told) = executed.await.expect("no panic");
     let answer = Response::builder().status(status);
@@ -219,7 +223,7 @@ async fn answer(
     Ok(answer.body(Full::from(told)).expect("our own fields"))
 }
 
-/// The order of tokens is that of their three numbers.
+/// The order of grants as one number: the three numbers of the token, or the time of the grant that a client states.
 fn token_order(fields: &HeaderMap) -> u128 {
     let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
     match text(TOKEN).and_then(|token| FencingToken::parse(token).ok()) {

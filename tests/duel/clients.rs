@@ -1,5 +1,5 @@
-//! Clients as processes. Each takes the lock of a library and calls the service, or calls a server that has locks of
-//! its own.
+//! Clients as processes. Each takes the lock of a library and calls the service, or calls a server that takes locks
+//! itself.
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
@@ -19,14 +19,14 @@ pub(crate) const CLIENTS: usize = 4;
 
 const PYPI: [&str; 4] = ["kazoo==2.11.0", "redis==8.1.0", "pottery==3.0.1", "psycopg2-binary==2.9.13"];
 
-/// A program that is started with the address of a server, the address of a service, and its own name.
+/// A program whose last arguments are the address of a lock server, the URL of a service, and the client's name.
 pub(crate) struct ClientProgram {
     words: Vec<String>,
-    /// Its source.
+    /// The folder with the source, kept for as long as the program may be started.
     _home: Option<TempDir>,
 }
 
-/// All clients of one contestant. Dropping them ends them.
+/// All clients of one lock system. Dropping them ends them.
 pub(crate) struct ClientProcesses {
     program: ClientProgram,
     server: String,
@@ -35,7 +35,7 @@ pub(crate) struct ClientProcesses {
 }
 
 impl ClientProgram {
-    /// `kind`: as `turns.py` calls it.
+    /// A Python client. `kind`: the lock that it takes, by its name in `turns.py`.
     pub(crate) fn python(kind: &str) -> Self {
         let home = scratch::temp_dir();
         let script = home.path().join("turns.py");
@@ -44,7 +44,7 @@ impl ClientProgram {
         Self { words, _home: Some(home) }
     }
 
-    /// With Curator, on a machine that starts fast.
+    /// A Java client that uses Curator, with settings of the JVM that make it start fast.
     pub(crate) fn java() -> Self {
         let classes = fetched::classes("Turns.java", include_str!("Turns.java"));
         let with_ours = format!("{}:{}", classes.display(), class_path());
@@ -64,7 +64,7 @@ impl ClientProgram {
 }
 
 impl ClientProcesses {
-    /// Starts the clients, and spreads them over these addresses in turn. `path`: the path of their requests.
+    /// Starts the clients, and spreads them over the services in turn. `path`: the path of their requests.
     pub(crate) async fn start(
         program: ClientProgram,
         server: String,
@@ -80,7 +80,7 @@ impl ClientProcesses {
         clients
     }
 
-    /// The name that a client has at the service.
+    /// The name of a client towards the service.
     pub(crate) fn name(number: usize) -> String {
         format!("client-{number}")
     }
@@ -93,7 +93,7 @@ impl ClientProcesses {
     }
 }
 
-/// Waits until the client reports that it is up.
+/// Waits until the client reports that it has started.
 pub(crate) async fn wait_started(child: &Arc<ChildProcess>) {
     let child = child.clone();
     let up = spawn_blocking(move || {
@@ -102,7 +102,8 @@ pub(crate) async fn wait_started(child: &Arc<ChildProcess>) {
     up.await.expect("no panic").expect("it comes up");
 }
 
-/// Has a client stand still, and waits until it reports that.
+/// Makes a client wait between its last check of its lock and its request, and returns when it reports that it
+/// waits.
 pub(crate) async fn freeze_and_wait(child: &Arc<ChildProcess>, name: &str, account: &AccountService) {
     let from = child.cursor();
     let waiting = child.clone();
@@ -113,7 +114,7 @@ pub(crate) async fn freeze_and_wait(child: &Arc<ChildProcess>, name: &str, accou
     held.await.expect("no panic").expect("it has the lock some time");
 }
 
-/// The clients themselves have the accidents.
+/// The faults happen to the clients, which take the locks themselves.
 impl LockProcesses for ClientProcesses {
     fn victims(&self) -> usize {
         self.running.len()

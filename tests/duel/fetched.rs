@@ -1,4 +1,4 @@
-//! Parts of clients that Debian does not have. The registries' own programs fetch them once into the build folder.
+//! Packages for clients that Debian does not have. `pip`, `npm` and `javac` put them into the build folder once.
 
 use std::{
     fs,
@@ -8,10 +8,10 @@ use std::{
 
 use fencegate_tests::curator::class_path;
 
-/// A folder of the build that is kept for later runs. `content` names its content.
+/// Makes a folder below the build folder, unless an earlier run has made it with the same `content`.
 fn build_once(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // This file is written last, so a half-made folder is made again.
+    // The file `made` is written last, so a folder that was left half made is made again.
     let made = folder.join("made");
     if fs::read_to_string(&made).is_ok_and(|there| there == content) {
         return folder;
@@ -22,7 +22,7 @@ fn build_once(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
     folder
 }
 
-/// A Python that has these packages, by their names at PyPI.
+/// The path of a Python interpreter that has these PyPI packages.
 pub(crate) fn python(packages: &[&str]) -> String {
     let folder = build_once("duel-pypi", &packages.join("\n"), |folder| {
         let at = folder.display().to_string();
@@ -32,7 +32,7 @@ pub(crate) fn python(packages: &[&str]) -> String {
     folder.join("bin/python").display().to_string()
 }
 
-/// A folder where Node finds these packages, by their names at npm.
+/// A folder in which Node finds these npm packages.
 pub(crate) fn node(packages: &[&str]) -> PathBuf {
     build_once("duel-npm", &packages.join("\n"), |folder| {
         let at = folder.display().to_string();

@@ -20,7 +20,7 @@ use crate::{
     schedule::LEASE,
 };
 
-/// The value of `fencing` of an upstream.
+/// The `fencing` of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FencingLevel {
     None,
@@ -29,20 +29,20 @@ pub(crate) enum FencingLevel {
     Upstream,
 }
 
-/// With `delay`: longer than any pause of the schedule lasts beyond the session.
+/// The delay of level `delay`: longer than any pause of the schedule lasts beyond the session.
 const DELAY: &str = "5s";
 const GATEWAYS: usize = 2;
 
 pub(crate) struct GatewayProcesses {
     policies: Vec<TestPolicy>,
-    /// `None` while a gateway is being started again.
+    /// `None` while a gateway is being restarted.
     running: Vec<Option<Gateway>>,
     guard: Option<Guard>,
     clients: ClientProcesses,
 }
 
 impl FencingLevel {
-    /// At `upstream` the service compares tokens, as this level requires.
+    /// Level `upstream` requires a service that compares tokens; for the other levels it does not.
     pub(crate) fn token_check(self) -> TokenCheck {
         match self {
             Self::Upstream => TokenCheck::Tokens,
@@ -84,7 +84,7 @@ impl GatewayProcesses {
             policy
                 .with("/listeners/public/address", format!("127.0.0.1:{}", ports[number]))
                 .with("/zookeeper/session_timeout", format!("{}s", LEASE.as_secs()))
-                // The default of a policy without a mode of holding.
+                // The default mode of a real policy, which the test policy overrides.
                 .with("/defaults/hold", json!({"mode": "cached"}))
                 .with("/routes/0/fence/wait", "30s")
         };
@@ -108,7 +108,7 @@ async fn guard_before(account: &AccountService, site: &GuardedSite) -> Guard {
     made.start().await
 }
 
-/// The gateways have the accidents, because clients hold nothing.
+/// The faults happen to the gateways, because clients hold no locks.
 impl LockProcesses for GatewayProcesses {
     fn victims(&self) -> usize {
         GATEWAYS
@@ -118,8 +118,8 @@ impl LockProcesses for GatewayProcesses {
         (0..CLIENTS).filter(|client| client % GATEWAYS == victim).map(ClientProcesses::name).collect()
     }
 
-    /// Replaces the gateway by one that stands still once: after it has checked its lock validity, and before its
-    /// first write.
+    /// Replaces the gateway by one that is paused once by a failpoint, between the check of its lock validity and
+    /// its first write.
     async fn wait_before_request(&mut self, victim: usize, _account: &AccountService) {
         let before = self.running[victim].take().expect("it runs");
         before.signal(Signal::TERM);

@@ -36,8 +36,8 @@ pub(crate) struct RestateProcesses {
     running: Vec<Arc<ChildProcess>>,
     /// The index of the process that gets the requests.
     serving: usize,
-    /// The one address in front of the processes. It leads to the other process when the first has not answered for
-    /// the length of a lease.
+    /// The address of the handlers. It leads to the other process when the first has not answered for the length of
+    /// a lease.
     balancer: FaultProxy,
     clients: ClientProcesses,
     _server: ChildProcess,
@@ -47,7 +47,8 @@ pub(crate) struct RestateProcesses {
 impl RestateProcesses {
     pub(crate) async fn start(account: &AccountService) -> Self {
         let published = fetched::node(&NPM);
-        // Node looks for a module from the folder of the importing module.
+        // The handler must be in the folder of the packages: Node searches for imports from the folder of the
+        // importing module.
         fs::write(published.join("account.mjs"), include_str!("account.mjs")).expect("our own folder");
         let service = format!("http://{}/pay/7", account.address);
         let ports = free_ports(HANDLERS);
@@ -94,7 +95,7 @@ impl RestateProcesses {
 
 fn start_handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<ChildProcess> {
     let script = published.join("account.mjs").display().to_string();
-    // Node programs run like this in production:
+    // Start Node in its production mode:
     // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
     let port = port.to_string();
     let name = RestateProcesses::name(number);
@@ -102,13 +103,14 @@ fn start_handler(published: &Path, service: &str, port: u16, number: usize) -> A
     Arc::new(ChildProcess::spawn("env", words).expect("setpriv"))
 }
 
-/// A server with the handlers registered, and its ingress.
+/// Starts a server, registers the handlers, and returns the server with the address of its ingress.
 async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (ChildProcess, SocketAddr) {
     let addresses = free_ports(3).into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let [ingress, admin, fabric] = addresses.collect::<Vec<_>>()[..] else { unreachable!("three ports") };
     let file = home.path().join("restate.toml");
     fs::write(&file, configuration(home, ingress, admin, fabric)).expect("our own folder");
-    // This is the program itself. The script that npm installs beside it would start it as a child of its own.
+    // Start the program itself. The script that npm installs would start it as a child, which a kill would not
+    // reach.
     let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
     let program = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
     let words = ["--config-file".to_owned(), file.display().to_string()];
@@ -139,7 +141,8 @@ fn post(path: &str, body: String) -> TestRequest {
     TestRequest::post(path).field("content-type", "application/json").body(body)
 }
 
-/// Polls, because the server sends no event when it is ready.
+/// Waits until the server answers the request with success. Polls, because the server sends no event when it is
+/// ready.
 async fn wait_until_successful(server: &ChildProcess, address: SocketAddr, ask: &TestRequest) {
     let good = async {
         while !ask.send_to(address).await.is_ok_and(|answer| matches!(answer.status, 200..300)) {
@@ -149,9 +152,9 @@ async fn wait_until_successful(server: &ChildProcess, address: SocketAddr, ask: 
     wait_until(&format!("Restate to answer {}", ask.target()), good, || server.log()).await;
 }
 
-/// The process that runs the handler has the accidents, because clients hold nothing.
+/// The faults happen to the process that runs the handler, because clients hold no locks.
 impl LockProcesses for RestateProcesses {
-    /// The one process that gets the requests.
+    /// Only one process gets requests at a time.
     fn victims(&self) -> usize {
         1
     }

@@ -1,5 +1,5 @@
-//! Locks under the same clients, pauses and kills, with the resource behind them: how well each lock protects it.
-//! `tests/run --duel` runs it. With `--write` it puts the table into `deploy/docs/COMPARISON.md`.
+//! Compares lock systems under the same clients, pauses and kills, by their effect on a resource: how well each one
+//! protects it. `tests/run --duel` runs it. With `--write` it puts the table into `deploy/docs/COMPARISON.md`.
 
 mod account;
 mod clients;
@@ -68,20 +68,20 @@ async fn postgresql_advisory_lock_allows_late_writes() {
     run_seeds_with_clients(LockSystem::Postgres, || ClientProgram::python("postgres"), database.url()).await;
 }
 
-/// Late writes land outside of Restate, where the resource does not compare tokens.
+/// With Restate, late writes reach a resource outside of it that does not compare tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn restate_allows_late_writes_outside() {
     let start = async |account: &AccountService| RestateProcesses::start(account).await;
     run_seeds(LockSystem::Restate, TokenCheck::Nothing, start).await;
 }
 
-/// Late writes land where no service compares the tokens of Fencegate.
+/// With level `none` of Fencegate, late writes reach a service that does not compare tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn fencegate_without_comparison_allows_late_writes() {
     fencegate_fights(LockSystem::None, FencingLevel::None).await;
 }
 
-/// With level `delay` of Fencegate no next holder is admitted within the delay.
+/// With level `delay` of Fencegate, no other holder is admitted within the delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn fencegate_delay_admits_no_early_holder() {
     fencegate_fights(LockSystem::Delay, FencingLevel::Delay).await;

@@ -1,4 +1,4 @@
-//! One contestant under one schedule: a calm time, then the accidents, then the verdict.
+//! One lock system under one schedule: a time without faults, then the faults, then the verdict.
 
 use std::{
     panic::{AssertUnwindSafe, resume_unwind},
@@ -16,13 +16,12 @@ use crate::{
     verdict::ViolationCounts,
 };
 
-/// The time for which the speed is measured before the first accident.
+/// The time before the first fault, in which the throughput is measured.
 const CALM: Duration = Duration::from_millis(2500);
-/// The number of executions before and after each accident, to show that all programs work.
+/// A number of executions after each fault, and four times as many at the start, that show that all clients work.
 const SOME: usize = 10;
 
-/// The processes that take locks for the clients, and that have the accidents: the clients themselves, gateways, or
-/// handlers.
+/// The processes that hold the locks and have the faults: the clients themselves, gateways, or handlers.
 pub(crate) trait LockProcesses {
     /// The number of these processes.
     fn victims(&self) -> usize;
@@ -30,18 +29,19 @@ pub(crate) trait LockProcesses {
     /// The names that the clients of this process have at the service.
     fn names(&self, victim: usize) -> Vec<String>;
 
-    /// Returns while the process stands between its last look at its lock and its request.
+    /// Returns while the process waits between its last check of its lock and its request.
     async fn wait_before_request(&mut self, victim: usize, account: &AccountService);
 
     fn signal(&self, victim: usize, signal: Signal);
 
-    /// Called when a process has not answered for the length of a lease, or is gone, so that a supervisor may act.
+    /// Called when a process has not answered for the length of a lease, or has been killed: the action of a
+    /// supervisor.
     async fn on_missed(&mut self) {}
 
-    /// Called when a frozen process goes on, and its late write has arrived or was refused.
+    /// Called when a thawed process has sent its late write, and the write has arrived or was refused.
     async fn on_thawed(&mut self) {}
 
-    /// Starts another process instead of a killed one.
+    /// Starts a process in the place of a killed one.
     async fn restart(&mut self, victim: usize);
 
     /// The number of late writes that were refused before they reached the service.
@@ -49,10 +49,12 @@ pub(crate) trait LockProcesses {
         0
     }
 
-    /// The output of the processes, for the search for mistakes.
+    /// The output of the processes, which is printed after a failure.
     fn output(&self) -> String;
 }
 
+/// Plays a schedule, and judges it.
+///
 /// # Panics
 /// If an expected event does not happen. The output of the processes is printed first.
 pub(crate) async fn run(
@@ -65,7 +67,7 @@ pub(crate) async fn run(
         println!("{}", side.output());
         resume_unwind(panic)
     });
-    // The clients end with it.
+    // Dropping the processes ends the clients, so no further execution begins.
     drop(side);
     let over = |book: &AccountHistory| book.executions.iter().all(|execution| execution.ended.is_some());
     let book = account.wait_for("the end of all executions", |book| over(book).then(|| book.clone())).await;
@@ -73,7 +75,7 @@ pub(crate) async fn run(
     LockSystemRun { executions, overlaps, lost, stale, ..bout }
 }
 
-/// Plays all of the bout, without the verdict.
+/// Plays the schedule, without judging the violations.
 async fn play(
     side: &mut impl LockProcesses,
     account: &AccountService,
@@ -99,8 +101,8 @@ async fn play(
     bout
 }
 
-/// Freezes a process. Returns when its late write has arrived or was refused. The result states whether other clients
-/// executed meanwhile.
+/// Freezes a process. Returns when its late write has arrived or was refused. True if other clients executed
+/// meanwhile.
 async fn freeze(
     side: &mut impl LockProcesses,
     account: &AccountService,
@@ -110,7 +112,7 @@ async fn freeze(
     side.wait_before_request(victim, account).await;
     let frozen = Instant::now();
     side.signal(victim, Signal::STOP);
-    // The pause has a fixed length, because it is the accident that is tested.
+    // A fixed length, and not an event, because the pause is the fault that is tested.
     sleep_until((frozen + LEASE).into()).await;
     side.on_missed().await;
     sleep_until((frozen + pause).into()).await;
@@ -134,7 +136,8 @@ async fn freeze(
     taken_over
 }
 
-/// From the kill to the end of the next execution of another client that has begun after it.
+/// Kills a process during an execution. Returns the time from the kill to the end of the next execution of another
+/// client.
 async fn kill(side: &mut impl LockProcesses, account: &AccountService, victim: usize) -> Duration {
     let names = side.names(victim);
     account.delay_next_execution(&names);

@@ -1,10 +1,10 @@
-//! The accidents of a bout and their times. A seed gives every contestant the same schedule.
+//! The faults of one run and their times. A seed gives every lock system the same schedule.
 
 use std::{env, time::Duration};
 
 use fencegate_tests::memory::SeededRng;
 
-/// The lease time of each lock. It is nearly the shortest that etcd grants.
+/// The lease time of each lock: nearly the shortest that etcd grants.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 const PAUSES: usize = 2;
@@ -18,14 +18,14 @@ pub(crate) struct FaultSchedule {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TargetedFault {
-    /// The index of the process; it counts around.
+    /// The index of the process, modulo the number of processes.
     pub(crate) victim: usize,
     pub(crate) mishap: ProcessFault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessFault {
-    /// SIGSTOP between the last look at the lock and the request, and SIGCONT after this time.
+    /// SIGSTOP between the last check of the lock and the request, and SIGCONT after this time.
     Pause(Duration),
     /// SIGKILL while the service works on the request.
     Kill,
@@ -34,7 +34,8 @@ pub(crate) enum ProcessFault {
 impl FaultSchedule {
     pub(crate) fn from_seed(seed: u64) -> Self {
         let dice = SeededRng::new(seed);
-        // The end of a session is noticed a moment after its lease, and the next holder needs time for its turn.
+        // Longer than the lease by more than a second: the end of a session is noticed a moment late, and the next
+        // holder needs time to execute.
         let longer = LEASE + Duration::from_millis(1600)..LEASE + Duration::from_millis(2600);
         let mut mishaps: Vec<ProcessFault> =
             (0..PAUSES).map(|_| ProcessFault::Pause(dice.within(&longer))).collect();
@@ -45,10 +46,11 @@ impl FaultSchedule {
         Self { seed, accidents: mishaps.into_iter().map(accident).collect() }
     }
 
-    /// Those of `FENCEGATE_DUEL_SEEDS`, with blanks between them, or a few.
+    /// The schedules of the seeds in `FENCEGATE_DUEL_SEEDS`, separated by blanks, or of three seeds if it is not
+    /// set.
     ///
     /// # Panics
-    /// If that variable has something else.
+    /// If the variable has something other than numbers.
     pub(crate) fn all() -> Vec<Self> {
         let told = env::var("FENCEGATE_DUEL_SEEDS").unwrap_or_default();
         let told: Vec<u64> = told.split_whitespace().map(|seed| seed.parse().expect("a number")).collect();

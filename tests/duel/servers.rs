@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::schedule::LEASE;
 
-/// Dropping this ends the servers.
+/// The processes of a lock service. Dropping this ends them.
 #[derive(Default)]
 pub(crate) struct LockServers {
     /// The addresses for clients.

@@ -1,4 +1,4 @@
-//! One contestant under all schedules, each time with an account of its own, and what is asserted of it.
+//! One lock system under all schedules, each time with an account of its own, and the assertions about the results.
 
 use std::{fs, time::SystemTime};
 
@@ -12,14 +12,14 @@ use crate::{
     schedule::FaultSchedule,
 };
 
-/// The report, in the build folder.
+/// The report of all lock systems, in the build folder.
 pub(crate) fn report() -> LockComparisonReport {
     let folder = scratch::binaries().with_file_name("duel");
     fs::create_dir_all(&folder).expect("the target directory can be written");
     LockComparisonReport::open(folder.join("report.json")).expect("a report, or none")
 }
 
-/// Contestants whose clients take the locks of a library themselves.
+/// Runs all schedules for a lock system whose clients take the locks of a library themselves.
 pub(crate) async fn run_seeds_with_clients(
     contestant: LockSystem,
     program: impl Fn() -> ClientProgram,
@@ -31,8 +31,10 @@ pub(crate) async fn run_seeds_with_clients(
     run_seeds(contestant, TokenCheck::Nothing, start).await;
 }
 
+/// Runs all schedules for a lock system, and writes its results into the report.
+///
 /// # Panics
-/// If the result breaks an assertion. The report is written before.
+/// If a result breaks an assertion. The report is written before.
 pub(crate) async fn run_seeds<S: LockProcesses>(
     contestant: LockSystem,
     compares: TokenCheck,
@@ -52,7 +54,7 @@ pub(crate) async fn run_seeds<S: LockProcesses>(
     assert!(complaints.is_empty(), "{}: {complaints:#?}", contestant.name());
 }
 
-/// The assertion that a bout breaks, if there is one.
+/// The message about the assertion that a run breaks, if there is one.
 fn broken_expectation(contestant: LockSystem, bout: &LockSystemRun) -> Option<String> {
     let harm = [bout.overlaps, bout.lost, bout.stale] != [0; 3];
     let everywhere = bout.taken_over == bout.pauses;
@@ -87,7 +89,7 @@ mod tests {
         broken_expectation(contestant, &bout).is_none()
     }
 
-    /// A bout without enough faults of the kind that its lock is tested for does not pass.
+    /// A run with too few faults of the kind that its lock system is tested for does not pass.
     #[test]
     fn unexercised_bout_is_no_result() {
         assert!(passes_with(LockSystem::Kazoo, |_| ()) && passes_with(LockSystem::Guard, |_| ()));
@@ -97,7 +99,7 @@ mod tests {
         assert!(!passes_with(LockSystem::Guard, |bout| bout.refused = 1));
     }
 
-    /// An overlap, a lost update or a stale write fails a lock that compares tokens or waits.
+    /// An overlap, a lost update or a stale write fails a lock system that compares tokens or delays.
     #[test]
     fn safe_locks_allow_no_violation() {
         assert!(passes_with(LockSystem::Delay, |_| ()));

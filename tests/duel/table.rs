@@ -1,5 +1,5 @@
-//! The results as the table of `deploy/docs/COMPARISON.md`. With `REWRITE=1` it is written there, when all contestants
-//! have run.
+//! Writes the results as the table of `deploy/docs/COMPARISON.md`, with `REWRITE=1` and when all lock systems have
+//! run.
 
 use std::{env, fs, path::PathBuf};
 
@@ -7,10 +7,11 @@ use fencegate_tests::comparison::{self, LockSystem};
 
 use crate::suite::report;
 
-/// Found by searches with apt in Debian 12 and with npm. PyPI has only clients for it.
+/// The reason why Consul is not tested, by searches with apt in Debian 12 and with npm. PyPI has only clients for
+/// it.
 const NO_CONSUL: &str = "Debian 12, PyPI and npm do not have its server";
 
-/// Every contestant has its row in the table, and the document with it is sound.
+/// Every lock system has its row in the table, and the document with the table is consistent.
 #[test]
 fn every_contestant_has_row() {
     let mut report = report();

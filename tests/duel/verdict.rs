@@ -1,4 +1,4 @@
-//! Judges a book: the violations that a lock should have prevented.
+//! Judges a history: counts the violations that a lock should have prevented.
 
 use fencegate_testkit::history::{KeyExecution, OrderViolation, find_order_violations};
 
@@ -17,6 +17,8 @@ pub(crate) struct ViolationCounts {
 }
 
 impl ViolationCounts {
+    /// Counts the violations in a history.
+    ///
     /// # Panics
     /// If an execution is still running.
     pub(crate) fn judge(book: &AccountHistory) -> Self {
@@ -49,7 +51,8 @@ mod tests {
     use super::*;
     use crate::account::Execution;
 
-    /// Each by its holder's number and its times in milliseconds; the balance as the service would have it.
+    /// A history of executions, each given by its holder's number, its beginning and its end in milliseconds, with
+    /// the balance that the service would have.
     fn book(executions: &[(u128, u64, u64)]) -> AccountHistory {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
@@ -86,17 +89,17 @@ mod tests {
     /// Overlaps, lost updates and stale writes are counted, each in its schedule.
     #[test]
     fn every_violation_kind_is_counted() {
-        // A former holder writes late, while no other execution is running.
+        // A former holder writes late, while no other execution runs.
         assert_eq!(violation_counts(&[(2, 0, 10), (1, 20, 30), (3, 40, 50)]), (0, 0, 1));
-        // And while the newer one is.
+        // A former holder writes late, while an execution of a newer holder runs.
         assert_eq!(violation_counts(&[(1, 0, 5), (3, 10, 20), (2, 15, 25)]), (1, 1, 1));
-        // A newer one begins while the former one is running, as after a lock that ended with its connection.
+        // Newer holders begin while a former one still runs, as when a lock ended with its connection.
         assert_eq!(violation_counts(&[(1, 0, 30), (2, 5, 10), (3, 12, 17)]), (2, 2, 1));
-        // The newest holder never writes late.
+        // The newest holder executes twice: its second write is not late.
         assert_eq!(violation_counts(&[(2, 0, 10), (2, 20, 30)]), (0, 0, 0));
     }
 
-    /// A book with an execution that has not ended is not judged: that panics.
+    /// A history with an execution that has not ended is not judged: that panics.
     #[test]
     #[should_panic(expected = "all have ended")]
     fn unfinished_execution_is_not_judged() {

@@ -1,5 +1,5 @@
-//! Five candidates, fifty kills: a service that compares tokens never meets a smaller one after a larger one, and the next one leads
-//! in time.
+//! Fifty kills among five candidates: a service that compares tokens never gets a smaller token after a larger one,
+//! and the next leader leads in time.
 
 use std::{
     fs,
@@ -18,7 +18,8 @@ use tokio::time::sleep;
 
 const CANDIDATES: usize = 5;
 const KILLS: usize = 50;
-/// The session timeout and two ticks. `SEEN` is the time that a busy machine takes to show the new leader.
+/// The limit until the next leader leads: the session timeout and two ticks. `SEEN` is added for a busy machine to
+/// show it.
 const WITHIN: Duration = Duration::from_millis(2000 + 2 * 200);
 const SEEN: Duration = Duration::from_millis(300);
 
@@ -48,7 +49,7 @@ fn recorded_leaders(register: &Path) -> Vec<String> {
     all
 }
 
-/// Waits until one more reports that it holds the lock.
+/// Waits until a candidate other than `leader` reports that it holds the lock, and returns the time that this took.
 async fn wait_next_leader(candidates: &[LockedCommand], leader: Option<usize>) -> Duration {
     let began = Instant::now();
     let leads = |one: &LockedCommand| one.log().contains("holds the lock of");
@@ -78,7 +79,7 @@ fn child(of: Pid) -> Option<Pid> {
     Pid::from_raw(list.split_whitespace().next()?.parse().ok()?)
 }
 
-/// A service that compares tokens never gets a smaller one after a larger one, and each next leader leads in time.
+/// A service that compares tokens never gets a smaller token after a larger one, and each next leader leads in time.
 #[tokio::test]
 async fn comparing_service_never_sees_two_leaders() {
     let site = TestSite::fresh().await;
@@ -93,7 +94,7 @@ async fn comparing_service_never_sees_two_leaders() {
     let mut leaders = 1;
     for round in 0..KILLS {
         let leader = leader(&candidates).await;
-        // A leader that is killed before it writes leaves no trace.
+        // Wait for the leader's record: a leader that is killed before it writes would not be counted.
         let written = async {
             while recorded_leaders(register.path()).len() < leaders {
                 sleep(Duration::from_millis(2)).await;

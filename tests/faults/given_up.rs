@@ -5,7 +5,8 @@ use fencegate_tests::deadline_expiry::{
     ExpiryRound, run_pause_round, run_reconnect_round, run_short_cut_round,
 };
 
-/// One round of three may be without effect, because the machine was too busy for its times.
+/// Repeats a schedule, and asserts that no round has a violation. A third of the rounds may miss the intended times,
+/// because the machine was too busy.
 async fn repeat_rounds(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) {
     let mut exercised = 0;
     let mut violations = Vec::new();

@@ -20,13 +20,13 @@ use tokio::task::spawn_blocking;
 
 const KEYS: u64 = 100_000;
 const OPERATIONS: u64 = 20_000;
-/// Bytes of a kept answer.
+/// Bytes of a recorded response.
 const BODY: usize = 4096;
 
-/// Less than the whole store takes in memory, and more than the process and one batch take.
+/// Bytes: less than the whole store takes in memory, and more than the process and one batch take.
 const MEMORY: usize = 64 << 20;
 
-/// Long enough for a busy machine and a build for tests.
+/// Enough for a busy machine and for an unoptimised build.
 const TIME: Duration = Duration::from_secs(60);
 
 fn key(number: u64) -> ResourceKey {

@@ -20,10 +20,10 @@ use fencegate_tests::{
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 
-/// As many leases at once as the first issue about leases demanded.
+/// The number of leases that the issue which asked for leases demanded.
 const MANY: usize = 5000;
 const AT_ONCE: usize = 64;
-/// So many connections fit into the backlog of a listener.
+/// Renewals at the same time: so many connections fit into the backlog of a listener.
 const IN_A_STORM: usize = 512;
 
 /// Five thousand leases take bounded memory, and all are renewed in a storm of renewals.
@@ -52,7 +52,7 @@ async fn five_thousand_leases_survive_renewal_storm() {
     let renewed: Vec<u16> = renewed.map(|answer| answer.status).collect().await;
     println!("{MANY} leases: {taken:?} to take, {each} bytes each, {:?} to renew all", begun.elapsed());
     assert!(renewed.iter().all(|status| *status == 200), "not all were renewed");
-    // Renews as fast as possible. The client abandons a first renewal of every second lease, and cannot know whether
+    // Renew as fast as possible. For every second lease the client abandons a first renewal, and cannot know whether
     // it arrived.
     let begun = Instant::now();
     let storm = stream::iter(leases.iter().enumerate()).map(async |(n, lease)| {
@@ -68,16 +68,17 @@ async fn five_thousand_leases_survive_renewal_storm() {
     );
     assert!(renewed.iter().all(|status| *status == 200), "not all were renewed");
     gateway.wait_series("fencegate_leases", &["state=\"held\""], MANY as f64).await;
-    // A kept key may take 8 KiB. A lease has a document, a task, and the task of its node besides.
+    // A cached key may take 8 KiB. A lease has in addition a document, a task, and the task of its node.
     assert!(each < 24 << 10, "{each} bytes for a lease");
 }
 
-/// What the clients of each key received: the end of the latest hold, and its token.
+/// For each key, the end of the latest hold by the responses to its clients, and its token.
 #[derive(Default)]
 struct LeaseEnds(Mutex<HashMap<String, (Instant, FencingToken)>>);
 
 impl LeaseEnds {
-    /// A client holds the key from `from` until `until`.
+    /// Records that a client holds the key from `from` until `until`, and asserts that no other client held it at
+    /// `from`.
     fn record_hold(&self, key: &str, from: Instant, until: Instant, token: FencingToken) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((before, older)) = all.get(key) {
@@ -87,7 +88,7 @@ impl LeaseEnds {
         all.insert(key.to_owned(), (until, token));
     }
 
-    /// The client holds the key no longer.
+    /// Records that the client stops to rely on its lock now.
     fn release(&self, key: &str, token: FencingToken) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(key.to_owned(), (Instant::now(), token));
@@ -97,8 +98,8 @@ impl LeaseEnds {
 const LEASES: usize = 200;
 const LONG: Duration = Duration::from_secs(45);
 
-/// A client that holds its key, renews, releases it now and then, and sends its requests to whichever gateway
-/// answers.
+/// A client that takes the lock of a key, renews and releases it, again and again, each time through the next
+/// gateway. Returns how often it got the lock.
 async fn client(
     n: usize,
     gateways: Arc<Mutex<Vec<Arc<Gateway>>>>,
@@ -123,8 +124,8 @@ async fn client(
         let lease = ClientLease::from_response(&answer);
         let token = lease.token();
         held += 1;
-        // The hold begins with the answer. No other client may have got the answer that it holds the key at that
-        // time.
+        // A hold lasts from the response until `held_for_ms` after the request was sent. At no time in it may
+        // another client hold the key.
         let until = |document: &serde_json::Value, asked: Instant| {
             asked + Duration::from_millis(document["held_for_ms"].as_u64().unwrap_or_default())
         };
@@ -142,7 +143,7 @@ async fn client(
                 _ => break,
             }
         }
-        // The client gives the key back, and does not count on it from here on.
+        // Record the release before it is sent: the client does not rely on the lock from here on.
         let path = format!("/.fencegate/v1/leases/{}", lease.reference);
         told.release(&key, token);
         let release = fencegate_tests::client::TestRequest::with_method("DELETE", &path);

@@ -1,4 +1,5 @@
-//! Promises that take minutes to show: long loads, floods, growth. `tests/run --faults` runs them; each is bounded and ends by itself.
+//! Promises that take minutes to test: long loads, floods, growth. `tests/run --faults` runs them; each test is
+//! bounded and ends by itself.
 
 mod alerts_fire;
 mod command_mishaps;

@@ -18,7 +18,7 @@ use fencegate_tests::matrix::{
 
 const SEEDS: [u64; 3] = [7, 77, 79];
 
-/// Runs at the same time. The processes of a run are idle most of the time.
+/// The number of runs at the same time. The processes of a run are idle most of the time.
 const LANES: usize = 2;
 
 /// A number from an environment variable.
@@ -26,7 +26,8 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// The runs of all selected cases, seed by seed. If the time is short, each case has been played with the first seed.
+/// The runs of all selected cases, ordered by seed: if the time is short, each case is played at least with the
+/// first seed.
 fn selected_runs() -> Vec<CaseRun> {
     let only = env::var("FENCEGATE_FAULTS_ONLY").unwrap_or_default();
     let cases = || CASES.iter().filter(|case| case.name.contains(&only));

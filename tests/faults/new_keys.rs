@@ -1,5 +1,5 @@
-//! New keys arrive all the time, faster than the ZooKeeper server removes empty containers. The number of nodes levels
-//! off.
+//! New keys arrive all the time, faster than the ZooKeeper server removes empty containers, and the number of nodes
+//! levels off.
 
 use std::{
     net::SocketAddr,
@@ -27,8 +27,8 @@ const CLIENTS: usize = 30;
 const PACE: Duration = Duration::from_millis(100);
 const LASTS: Duration = Duration::from_secs(5 * 60);
 const LOOK: Duration = Duration::from_secs(5);
-/// The variation with the load of the machine. Keys linger for a quarter of a second; this allows for the keys of one
-/// second.
+/// The nodes by which two counts may differ, because the load of the machine varies: those of one second's keys,
+/// which linger for a quarter of a second.
 const SLACK: usize = 300;
 
 async fn client(gateway: SocketAddr, next: Arc<AtomicUsize>, over: Arc<AtomicBool>) {

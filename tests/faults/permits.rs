@@ -1,4 +1,4 @@
-//! Ten thousand requests for keys with several permits. The gateways are killed one after the other.
+//! Ten thousand requests for keys with several permits, while the gateways are killed one after the other.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fencegate_tests::{
 
 const PERMITS: usize = 3;
 
-/// Of ten thousand requests never more than the permits are at work behind a guard, while gateways are killed.
+/// Of ten thousand requests never more than there are permits run behind a guard, while gateways are killed.
 #[tokio::test]
 async fn permits_hold_across_gateway_kills() {
     let guarded = GuardedSite::fresh().await;

@@ -10,7 +10,7 @@ use proptest::{
     test_runner::{RngSeed, TestRunner},
 };
 
-/// Texts of each part.
+/// The number of texts for each part of a request.
 const TEXTS: usize = 20_000;
 
 fn texts(strategy: impl Strategy<Value = String>) -> Vec<String> {
@@ -27,20 +27,20 @@ fn compare_readings(part: RequestPart, texts: &[String], same: usize, refused: u
     assert!(seen.same >= same && seen.refused >= refused, "{seen:?}: the texts prove little");
 }
 
-/// The gateway takes a key from no path that a real program reads otherwise.
+/// The gateway takes no key from a path that a real program reads differently.
 #[test]
 fn paths_are_read_alike() {
     let mut texts = texts(
         "/(orders|ORDERS|%6frders|\\.\\.|\\.|[!$&'()*+,=:@~_-]|[|^`{}\"<> ])(/|//|%2f|\\\\|/\\./|/x/\\.\\./|;/|)([a-c4]|%34|%6[1-9]|%C3%A9|%[2-7][0-9a-fA-F]|%[89c-f][0-9a-f]|é){0,5}(/|/items|%2Fitems|;v|\\.|%2e|)",
     );
-    // The gateway forwards the canonical path, and the service reads that path.
+    // The gateway forwards the canonical path, so compare also how the programs read that path.
     let forwarded = texts.iter().map(|text| CanonicalPath::parse(text).as_str().to_owned());
     let forwarded: Vec<String> = forwarded.collect();
     texts.extend(forwarded);
     compare_readings(RequestPart::Path, &texts, 1000, 1000);
 }
 
-/// The gateway takes a key from no query parameter that a real program reads otherwise.
+/// The gateway takes no key from a query parameter that a real program reads differently.
 #[test]
 fn query_parameters_are_read_alike() {
     compare_readings(
@@ -53,7 +53,7 @@ fn query_parameters_are_read_alike() {
     );
 }
 
-/// Mostly JSON, now and then two members of one name, and now and then a sign too many.
+/// Mostly valid JSON; some bodies have two members of the same name, and some have a sign too many.
 fn any_body() -> impl Strategy<Value = String> {
     let text = "\"([a-c1/'é€😀]|\\\\u00[2-7][0-9a-fA-F]|\\\\u00e9|\\\\ud83d\\\\ude00|\\\\ud83d|\\\\[\"/bn\\\\x]){0,4}\"";
     let number =
@@ -79,7 +79,7 @@ fn any_body() -> impl Strategy<Value = String> {
     )
 }
 
-/// The gateway takes a key from no body member that a real program reads otherwise.
+/// The gateway takes no key from a body member that a real program reads differently.
 #[test]
 fn body_members_are_read_as_real_programs_do() {
     compare_readings(RequestPart::Body, &texts(any_body()), 500, 500);

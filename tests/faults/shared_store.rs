@@ -18,16 +18,16 @@ use tokio::{task::block_in_place, time::sleep};
 
 use self::fleet::{GuardFleet, GuardNumber};
 
-/// Longer than the guards wait for each other's beats.
+/// The length of a pause: longer than a guard waits for the other one's heartbeat.
 const FROZEN: Duration = Duration::from_secs(8);
-/// Between two accidents.
+/// The time without faults between two of them.
 const FAIR: Duration = Duration::from_secs(8);
 
 fn server() -> PostgresServer {
     block_in_place(|| PostgresServer::start(&[]))
 }
 
-/// Polls, because the database sends no event for this.
+/// Waits until no key is at work. Polls, because the database sends no event for this.
 async fn wait_keys_at_rest(database: &TestDatabase) {
     const AT_WORK: &str = "SELECT count(*) FROM fencegate.at_work WHERE key LIKE '%/rests-%'";
     while block_in_place(|| database.run(AT_WORK)) != "0" {
@@ -44,7 +44,8 @@ async fn guards_killed_in_turn_stay_safe() {
     for which in [GuardNumber::One, GuardNumber::Two, GuardNumber::One, GuardNumber::Two] {
         sleep(FAIR).await;
         let resting = fleet.touch_new_keys().await;
-        // A client has its answer a moment before the database has the end of the dispatch.
+        // A client gets its response a moment before the database has the end of the dispatch, so wait for the
+        // database.
         wait_until("the ends of what was answered", wait_keys_at_rest(&database), || "").await;
         fleet.guard(which).signal(Signal::KILL);
         fleet.wait_serving(Duration::from_secs(1), &resting).await;
@@ -54,7 +55,7 @@ async fn guards_killed_in_turn_stay_safe() {
     fleet.assert_result(1000).await;
 }
 
-/// Executions stay apart when a guard stands still for longer than its lease. It then ends itself.
+/// Executions stay apart when a guard is paused for longer than its lease. It then ends itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_paused_past_lease_stay_safe() {
     let server = server();

@@ -1,4 +1,5 @@
-//! Which changes are of documents alone: `tests/changed` prints that for a run of the tests of a change.
+//! Tests of `tests/changed`, which prints whether a change is of documents alone, so that a run can leave out other
+//! tests.
 
 use std::{fs, path::Path, process::Command};
 

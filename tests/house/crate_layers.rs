@@ -1,4 +1,4 @@
-//! The dependencies between the crates: as the document states them, and as the manifests have them.
+//! The dependencies between the crates: as the architecture document states them, and as the manifests have them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,14 +11,14 @@ use toml::{Table, Value};
 /// The crates, and the dependencies of each.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CrateLayers {
-    /// From the top to the bottom.
+    /// From the top layer to the bottom layer.
     pub(crate) crates: Vec<LayerCrate>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LayerCrate {
     pub(crate) name: String,
-    /// Below the root of the workspace. Empty in the document.
+    /// The folder below the root of the workspace. Empty for a crate read from the document.
     pub(crate) folder: String,
     pub(crate) knows: BTreeSet<String>,
 }
@@ -47,7 +47,8 @@ impl CrateLayers {
         let ours: BTreeSet<String> = manifests.iter().map(|(_, manifest)| name(manifest)).collect();
         let read = |(folder, manifest): &(String, Table)| {
             let mut kinds = vec!["dependencies", "build-dependencies"];
-            // Those of a program alone, without a library, are none of its imports: they lend their features.
+            // The dev-dependencies of a crate without a library are listed only to unify features, and no test
+            // imports them.
             if root.join(folder).join("src/lib.rs").exists() {
                 kinds.push("dev-dependencies");
             }
@@ -81,7 +82,7 @@ impl CrateLayers {
         heights
     }
 
-    /// Dependencies of a crate on a crate that is not below it, or is not listed.
+    /// The dependencies that lead from a crate to one that is not below it, or is not listed.
     pub(crate) fn upward_dependencies(&self) -> Vec<String> {
         let place = |name: &str| self.crates.iter().position(|one| one.name == name);
         let mut wrong = Vec::new();
@@ -92,7 +93,7 @@ impl CrateLayers {
         wrong
     }
 
-    /// The differences between `self`, as the document has it, and the real dependencies.
+    /// The differences between `self`, read from the document, and `built`, the real dependencies.
     pub(crate) fn differences(&self, built: &Self) -> Vec<String> {
         let all = |floors: &Self| -> BTreeMap<String, BTreeSet<String>> {
             floors.crates.iter().map(|one| (one.name.clone(), one.knows.clone())).collect()

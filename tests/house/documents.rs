@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// References of the documents below `root` to files that are not there.
+/// The references in the documents below `root` to files that do not exist.
 pub(crate) fn missing_files(root: &Path) -> Vec<String> {
     let mut files = BTreeSet::new();
     collect(root, Path::new(""), &mut files);
@@ -32,7 +32,7 @@ fn missing_files_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> V
     linked.chain(named).collect()
 }
 
-/// Links of the documents below `root` that lead to a heading which its document does not have.
+/// The links in the documents below `root` to headings that do not exist.
 pub(crate) fn broken_links(root: &Path) -> Vec<String> {
     let mut files = BTreeSet::new();
     collect(root, Path::new(""), &mut files);
@@ -77,7 +77,7 @@ fn headings(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// The lines that are no code between fences.
+/// The lines outside of fenced code blocks.
 fn prose_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
@@ -87,18 +87,18 @@ fn prose_lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The file within the repository that the text links to, without the heading in the file.
+/// The links of the text to files of the repository, without the heading in the file.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     targets(text).filter_map(|target| target.split('#').next()).filter(|link| !link.is_empty())
 }
 
-/// Where the text leads within the repository.
+/// The targets of all links of the text within the repository.
 fn targets(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '\n']).next());
     targets.filter(|target| !target.contains(':'))
 }
 
-/// Source files that stand between backticks.
+/// The names of source files between backticks.
 fn source_file_names(text: &str) -> impl Iterator<Item = &str> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     quoted.filter(|name| name.ends_with(".rs") && !name.contains(['*', ' ', '{']))
@@ -119,7 +119,7 @@ fn resolve_link(folder: &Path, link: &str) -> PathBuf {
     at
 }
 
-/// All files below, by their paths from the root; not what is built, nor what does not show.
+/// Collects all files below `below`, by their paths from the root. Hidden files and build output are left out.
 fn collect(root: &Path, below: &Path, files: &mut BTreeSet<PathBuf>) {
     for entry in fs::read_dir(root.join(below)).expect("a folder") {
         let entry = entry.expect("an entry");
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(told, ["a/DESIGN.md: no file is called sweep.rs"]);
     }
 
-    /// A link to a heading that is not there is reported.
+    /// A link to a heading that does not exist is reported.
     #[test]
     fn renamed_heading_is_reported() {
         let house =
@@ -164,7 +164,7 @@ mod tests {
         );
     }
 
-    /// A name or link of a file that is not there is reported.
+    /// A name of a file that does not exist, or a link to it, is reported.
     #[test]
     fn moved_file_is_reported() {
         let files = ["house/README.md", "house/src/door.rs", "note.md"].map(PathBuf::from).into();

@@ -1,8 +1,8 @@
-//! Finds modules that import each other. Two modules beside each other, each with everything below it, must not need
-//! each other. Otherwise neither can be understood, tested or moved alone.
+//! Finds sibling modules that use each other, each with all modules below it. Such modules cannot be understood,
+//! tested or moved alone.
 //!
-//! A check for circles between files does not find all of them. One file of a module may need the other module, and
-//! that module may need another file of the first.
+//! A search for cycles of files does not find all of them: one file of module A may use module B, which uses another
+//! file of A.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use std::{
 
 use crate::modules::ModuleEdges;
 
-/// Two modules beside each other that use each other.
+/// Two sibling modules that use each other.
 #[derive(Debug)]
 pub(crate) struct FolderCycle {
     rooms: [String; 2],
@@ -19,7 +19,7 @@ pub(crate) struct FolderCycle {
     uses: [BTreeSet<String>; 2],
 }
 
-/// One breach for each pair of modules beside each other in which each uses the other, with all files below them.
+/// One cycle for each pair of sibling modules of which each uses the other, with all modules below them.
 pub(crate) fn folder_cycles(edges: &ModuleEdges) -> Vec<FolderCycle> {
     let mut uses: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (user, used) in edges {
@@ -39,7 +39,7 @@ pub(crate) fn folder_cycles(edges: &ModuleEdges) -> Vec<FolderCycle> {
     both.collect()
 }
 
-/// The two modules beside each other to which the user and the used module belong. `None` if one of them is below the
+/// The sibling modules that contain the user and the used module. `None` if one of the two modules contains the
 /// other.
 fn sibling_ancestors(user: &str, used: &str) -> Option<(String, String)> {
     let user: Vec<_> = user.split("::").collect();

@@ -48,7 +48,7 @@ fn documented_layers() -> CrateLayers {
     CrateLayers::parse(&text).expect("a block of floors")
 }
 
-/// The crates depend on each other as `gateway/ARCHITECTURE.md` states it, and only downwards.
+/// The crates depend on each other as `gateway/ARCHITECTURE.md` states, and only downwards.
 #[test]
 fn crate_dependencies_match_document() {
     let written = documented_layers();
@@ -62,7 +62,7 @@ fn crate_dependencies_match_document() {
     );
 }
 
-/// Tests know the binary as a program. Its crate is none of their imports, and so a changed verb builds no test anew.
+/// Tests run the binary as a program and do not import its crate, so a change of a subcommand rebuilds no test.
 #[test]
 fn tests_import_no_binary_crate() {
     let sample =
@@ -73,10 +73,10 @@ fn tests_import_no_binary_crate() {
     assert_eq!(sources.files_using("fencegate"), Vec::<&str>::new());
 }
 
-/// The files with which the compiler begins: of a library, and of one kind of tests.
+/// The root file of a library, and of a test target.
 const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
-/// All that the compiler builds by itself, by the folder of its sources.
+/// The modules of each compilation unit, by the folder of its sources.
 fn compiled_modules() -> impl Iterator<Item = (String, ModuleTree)> {
     let folders = CrateLayers::from_workspace(&root()).crates.into_iter().map(|one| one.folder);
     let places = folders.flat_map(|folder| {
@@ -96,7 +96,7 @@ fn compiled_modules() -> impl Iterator<Item = (String, ModuleTree)> {
     })
 }
 
-/// The uses between the modules of each crate or kind of tests.
+/// The uses between the modules of each compilation unit.
 fn module_edges() -> impl Iterator<Item = (String, ModuleEdges)> {
     compiled_modules().map(|(place, modules)| {
         let edges = modules.edges();
@@ -105,7 +105,7 @@ fn module_edges() -> impl Iterator<Item = (String, ModuleEdges)> {
     })
 }
 
-/// Whether the code is shipped: users run it or build upon it.
+/// True if users run the code or build upon it.
 fn is_shipped(place: &str) -> bool {
     place.starts_with("policies/") || place.starts_with("gateway/")
 }
@@ -219,15 +219,14 @@ fn chinese_readme_matches_english_one() {
     assert!(differing.is_empty(), "README.md, and then README.zh-CN.md:\n{}", differing.join("\n"));
     let terms = translation::term_problems(&read("deploy/docs/GLOSSARY.md"), own);
     assert!(terms.is_empty(), "terms of GLOSSARY.md, and those translated: {}", terms.join(", "));
-    // The part without an original answers questions of its own. Its figures must stand in one of the English
-    // documents.
+    // This part of the translation has no original. Its figures must occur in one of the English documents.
     let english: String = READ_BY_STRANGERS.map(read).concat();
     for figure in translation::figures(own) {
         assert!(english.contains(&figure), "no English document says {figure}");
     }
 }
 
-/// The test modules that README and `PROMISES.md` name are there.
+/// The test modules that README and `PROMISES.md` name exist.
 #[test]
 fn modules_named_in_promises_exist() {
     let text = read("README.md") + &read("deploy/docs/PROMISES.md");
@@ -243,7 +242,7 @@ fn modules_named_in_promises_exist() {
     }
 }
 
-/// The metrics that documents name are in the list of exposed metrics.
+/// The metrics that documents name exist.
 #[test]
 fn metrics_named_in_documents_exist() {
     let exposed = read("deploy/METRICS.md");
@@ -259,14 +258,14 @@ fn metrics_named_in_documents_exist() {
     assert!(named > 60, "not all were found: {named}");
 }
 
-/// The table in `COMPARISON.md` is consistent, as `tests/run --duel --write` writes it from its report.
+/// The table in `COMPARISON.md` has the form that `tests/run --duel --write` gives it.
 #[test]
 fn comparison_table_matches_report() {
     let complaints = fencegate_tests::comparison::complaints(&read("deploy/docs/COMPARISON.md"));
     assert!(complaints.is_empty(), "`tests/run --duel --write` writes it:\n{}", complaints.join("\n"));
 }
 
-/// The entries of `tests/mutants.toml` name code that is there.
+/// The entries of `tests/mutants.toml` name code that exists.
 #[test]
 fn mutant_survivors_name_existing_code() {
     let told = mutants::complaints(&root(), &MutantList::load());

@@ -8,7 +8,7 @@ use std::{
 
 use crate::modules::ModuleEdges;
 
-/// The shortest cycle in a group of modules that all lead to each other.
+/// The shortest cycle in a group of modules that all reach each other through uses.
 #[derive(Debug)]
 pub(crate) struct ModuleCycle {
     /// The number of modules in the group.
@@ -16,7 +16,7 @@ pub(crate) struct ModuleCycle {
     way: Vec<String>,
 }
 
-/// One cycle for each group of modules that lead to each other.
+/// The shortest cycle of each group of modules that all reach each other.
 pub(crate) fn shortest_cycles(edges: &ModuleEdges) -> Vec<ModuleCycle> {
     let reached: BTreeMap<_, _> = edges.keys().map(|from| (from, reached_from(edges, from))).collect();
     let mut told: BTreeSet<&String> = BTreeSet::new();
@@ -56,7 +56,7 @@ fn reached_from<'e>(edges: &'e ModuleEdges, from: &str) -> BTreeSet<&'e String> 
     reached
 }
 
-/// The shortest path from a module back to it, edge by edge.
+/// The shortest cycle through a module, as its edges.
 fn shortest_way_back<'e>(edges: &'e ModuleEdges, module: &'e str) -> Option<Vec<(&'e str, &'e str)>> {
     let mut before: BTreeMap<&str, &str> = BTreeMap::new();
     let mut next = VecDeque::from([module]);
@@ -97,7 +97,7 @@ mod tests {
         shortest_cycles(&modules.edges()).iter().map(ToString::to_string).collect()
     }
 
-    /// A circle is reported with the uses that close it.
+    /// A cycle is reported with the uses that close it.
     #[test]
     fn cycle_is_reported_with_its_uses() {
         let told = cycles_of(&[

@@ -1,4 +1,4 @@
-//! Reads one source file: what it defines, what it imports, and which names it mentions.
+//! Reads one source file: the items that it defines, its imports, and the names that it mentions.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{
@@ -7,7 +7,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// Names one behind the other, as in `crate::lock::Slot`.
+/// The segments of a path such as `crate::lock::Slot`.
 pub(crate) type ModulePath = Vec<String>;
 
 /// The items of one module. The contents of functions count as contents of the module.
@@ -15,12 +15,12 @@ pub(crate) type ModulePath = Vec<String>;
 pub(crate) struct ModuleItems {
     pub(crate) items: Vec<String>,
     pub(crate) imports: Vec<UseImport>,
-    /// `use a::b::*`.
+    /// The paths of glob imports, such as `a::b` of `use a::b::*`.
     pub(crate) globs: Vec<ModulePath>,
     pub(crate) mentions: Vec<ModulePath>,
-    /// Modules that are in files of their own.
+    /// The names of child modules in files of their own.
     pub(crate) elsewhere: Vec<String>,
-    /// Modules that stand here.
+    /// The child modules whose body is in this file.
     pub(crate) within: Vec<(String, ModuleItems)>,
 }
 
@@ -55,7 +55,8 @@ impl ModuleItems {
         }
     }
 
-    /// The tokens of a macro form no syntax tree. Each run of names with `::` between them is taken for a path.
+    /// Adds the paths in the tokens of a macro. They form no syntax tree, so each run of names with `::` between
+    /// them counts as a path.
     fn add_macro_paths(&mut self, tokens: TokenStream) {
         let mut path = ModulePath::new();
         let mut colons = 0;
@@ -178,7 +179,7 @@ fn attributes_and_name(item: &Item) -> (&[Attribute], Option<String>) {
     (attributes, name.map(plain))
 }
 
-/// Without the `r#` of names that are keywords elsewhere.
+/// The name without the `r#` that marks a keyword used as a name.
 fn plain(name: &proc_macro2::Ident) -> String {
     name.to_string().trim_start_matches("r#").to_owned()
 }

@@ -1,4 +1,4 @@
-//! The modules of one crate, and which of them uses an item that another one defines.
+//! The modules of one crate, and the uses between them: one module uses an item that another one defines.
 //!
 //! An item belongs to the file that defines it, even if other files export it again. Methods are not followed: the
 //! caller of a method has the value from another item. Macros that are in scope only by their position in the text
@@ -14,31 +14,31 @@ use crate::{
 /// For each module, the modules whose items it uses, and these items. The crate itself is called `crate`.
 pub(crate) type ModuleEdges = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// All modules of a crate, by their names one behind the other.
+/// All modules of a crate, by their paths.
 pub(crate) struct ModuleTree(BTreeMap<ModulePath, Module>);
 
 struct Module {
     read: ModuleItems,
-    /// The module whose file this one stands in.
+    /// The module whose file has this module's body.
     file: ModulePath,
     children: HashSet<String>,
 }
 
-/// What a path leads to.
+/// The module or item to which a path leads.
 enum ModulePathTarget {
     Module(ModulePath),
     Item { of: ModulePath, name: String },
 }
 
 impl ModuleTree {
-    /// `root`: the file that the compiler begins with.
+    /// Reads the modules of a crate. `root`: the crate's root file.
     pub(crate) fn from_sources(sources: &SourceFiles, root: &str) -> Self {
         let mut all = Self(BTreeMap::new());
         all.add_file(sources, ModulePath::new(), root, "");
         all
     }
 
-    /// `folder`: where the files of its children are.
+    /// Adds the module in a file, with all its children. `folder`: the folder of the children's files.
     fn add_file(&mut self, sources: &SourceFiles, name: ModulePath, file: &str, folder: &str) {
         let text = sources.get(file).unwrap_or_else(|| panic!("{file} is there"));
         let tree = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
@@ -82,7 +82,7 @@ impl ModuleTree {
         edges
     }
 
-    /// `module`: prefer a module if an item has the same name.
+    /// Resolves a path as seen from a module. `module`: if a module and an item have the same name, take the module.
     fn resolve(
         &self,
         from: &ModulePath,
@@ -90,7 +90,7 @@ impl ModuleTree {
         module: bool,
         seen: &mut Vec<(ModulePath, ModulePath)>,
     ) -> Option<ModulePathTarget> {
-        // Imports that refer to each other would never end.
+        // Imports that refer to each other would be followed for ever.
         if seen.iter().any(|(module, names)| module == from && names == path) {
             return None;
         }
@@ -128,7 +128,7 @@ impl ModuleTree {
         Some(ModulePathTarget::Module(at))
     }
 
-    /// What a name means in a module.
+    /// Finds the module or item that a name denotes in a module.
     fn look_up(
         &self,
         at: &ModulePath,

@@ -1,4 +1,4 @@
-//! Checks the list of changes that no test can notice: it must not speak of code that is not there.
+//! Checks the list of mutations that no test can notice: each entry must name existing code and have a reason.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -55,7 +55,7 @@ impl<'ast> Visit<'ast> for FunctionNames {
     }
 }
 
-/// An entry that is double, without reason or of code that is not there is reported.
+/// An entry that occurs twice, has no reason or names code that does not exist is reported.
 #[test]
 fn outdated_list_is_reported() {
     let root = fencegate_tests::mutants::root();

@@ -15,11 +15,11 @@ const BOX: (usize, usize) = (220, 74);
 /// The space between boxes, and between layers.
 const GAP: (usize, usize) = (36, 62);
 const EDGE: usize = 20;
-/// The numbers in the picture are rounded to multiples of these.
+/// The numbers of files and lines in the picture are rounded to multiples of these.
 const FILES: usize = 10;
 const LINES: usize = 1000;
 
-/// The picture has no date and no path of this machine, and its numbers are rounded.
+/// Draws the picture. It has no date and no path of this machine, so two machines draw the same one.
 pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
     let heights = floors.heights();
     let top = heights.values().copied().max().unwrap_or(0);
@@ -85,7 +85,7 @@ pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
     svg
 }
 
-/// Whether two pictures show the same. Numbers may differ by a fifth and one rounding step, so that a new file needs
+/// True if two pictures show the same. Numbers may differ by a fifth and one rounding step, so that a new file needs
 /// no new picture.
 pub(crate) fn shows_same(kept: &str, drawn: &str) -> bool {
     let lines = |svg| str::lines(svg).partition::<Vec<_>, _>(|line| !line.contains(">about "));
@@ -99,7 +99,7 @@ pub(crate) fn shows_same(kept: &str, drawn: &str) -> bool {
     kept == drawn && kept_sizes.len() == drawn_sizes.len() && kept_sizes.iter().zip(&drawn_sizes).all(same)
 }
 
-/// The numbers of a line with the size of a crate.
+/// The numbers of files and lines in a line of the picture that states the size of a crate.
 fn sizes(line: &str) -> [usize; 2] {
     let said = line.split_once(">about ").and_then(|(_, said)| said.split_once(" files, "));
     let (files, rest) = said.unwrap_or_default();

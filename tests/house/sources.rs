@@ -1,8 +1,8 @@
-//! The source files of one crate, as its modules name them.
+//! The source files of one crate.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// Texts by their paths below `src`, with `/` between folders.
+/// The text of each file, by its path below the folder of sources, with `/` between folders.
 pub(crate) struct SourceFiles(BTreeMap<String, String>);
 
 impl SourceFiles {
@@ -33,7 +33,8 @@ impl SourceFiles {
         places.into_iter().find(|place| self.0.contains_key(place)).map(|place| (place, children))
     }
 
-    /// The files that use a path which begins with this crate. Paths in texts do not count.
+    /// The files that use a path which begins with this crate name. Paths at the beginning of string literals do not
+    /// count.
     pub(crate) fn files_using(&self, name: &str) -> Vec<&str> {
         let path = format!("{name}::");
         let uses = |text: &String| {

@@ -8,12 +8,12 @@ use std::{
 /// The marker in a translation after which there is no original.
 const OWN: &str = "<!-- From here on there is no English counterpart. -->";
 
-/// The translated part, and the part after the marker.
+/// The translated part of the document, and the part after the marker.
 pub(crate) fn split_at_marker(translation: &str) -> (&str, &str) {
     translation.split_once(OWN).unwrap_or((translation, ""))
 }
 
-/// A document with the folder it lies in, below the root.
+/// A document, and the folder below the root that contains it.
 pub(crate) struct Document<'a> {
     pub(crate) folder: &'a str,
     pub(crate) text: &'a str,
@@ -56,9 +56,9 @@ pub(crate) fn figures(text: &str) -> Vec<String> {
 struct TranslatedSection {
     /// Lines of code blocks, in their order and without comments.
     code: Vec<String>,
-    /// What stands between backticks.
+    /// The texts between backticks.
     words: Vec<String>,
-    /// Where links lead, from the root.
+    /// The targets of links, as paths from the root.
     links: Vec<String>,
     figures: Vec<String>,
 }
@@ -101,7 +101,7 @@ fn code_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(move |line| prose.next_if_eq(line).is_none())
 }
 
-/// The lines outside of code blocks, of both kinds.
+/// The lines outside of code blocks, fenced or indented.
 fn without_code(text: &str) -> Vec<&str> {
     let mut fenced = false;
     let outside = text.lines().filter(|line| {
@@ -144,8 +144,8 @@ fn text_without_code(text: &str) -> String {
     said.collect()
 }
 
-/// For each title of a glossary: how often it is missing in the first cells of a table, or stands there without a
-/// title.
+/// Compares the titles of a glossary with the first cells of a table. Returns each title with a positive number if
+/// cells are missing, and a negative number if cells have no title.
 pub(crate) fn term_problems(glossary: &str, translated: &str) -> Vec<String> {
     let mut balance = BTreeMap::<&str, i32>::new();
     for term in glossary.lines().filter_map(|line| line.strip_prefix("#### ")) {

@@ -24,7 +24,7 @@ const COPIES: ModelBounds = ModelBounds { tenures: 2, dispatches: 2, copies: 1, 
 /// Two tenures and a guard that is killed twice, to test the state that a guard finds on the disk.
 const RESTARTS: ModelBounds = ModelBounds { tenures: 2, dispatches: 1, copies: 0, restarts: 2, losses: 1 };
 
-/// All of these together, with a second dispatch of a grant where there is time.
+/// The bounds of the other models together, with a second dispatch of each grant in a thorough run.
 fn together() -> ModelBounds {
     let dispatches = u8::try_from(effort(1, 2)).expect("one or two");
     ModelBounds { tenures: 3, dispatches, copies: 1, restarts: 1, losses: 1 }
@@ -108,25 +108,25 @@ fn assert_rule_needed(rule: ModelProtocolRule, bounds: ModelBounds, property: &'
     println!("{:?}", schedule.into_actions());
 }
 
-/// No execution overlaps, is stale or runs twice over three grants.
+/// Over three grants no two executions overlap, and no request executes late or twice.
 #[test]
 fn safe_over_three_grants() {
     assert_model_holds(TENURES);
 }
 
-/// No execution overlaps, is stale or runs twice over two restarts of the guard.
+/// Over two restarts of the guard no two executions overlap, and no request executes late or twice.
 #[test]
 fn safe_over_two_restarts() {
     assert_model_holds(RESTARTS);
 }
 
-/// No execution overlaps, is stale or runs twice behind a hop that copies requests.
+/// Behind a hop that copies requests no two executions overlap, and no request executes late or twice.
 #[test]
 fn safe_behind_copying_hop() {
     assert_model_holds(COPIES);
 }
 
-/// No execution overlaps, is stale or runs twice when all kinds of accidents happen together.
+/// When all kinds of accidents happen together, no two executions overlap, and no request executes late or twice.
 #[test]
 fn safe_with_all_accidents_together() {
     assert_model_holds(together());
@@ -148,7 +148,7 @@ fn stale_executes_without_second_check() {
     assert_rule_needed(ModelProtocolRule::SecondCheck, TENURES, "no stale execution");
 }
 
-/// An exchange that ends with its gateway frees a key that is still in use.
+/// If the guard drops an exchange whose gateway has gone, its key becomes free while the execution still runs.
 #[test]
 fn executions_overlap_without_detach() {
     assert_rule_needed(ModelProtocolRule::Detach, TENURES, "no overlap");
@@ -160,13 +160,14 @@ fn executions_overlap_without_quarantine() {
     assert_rule_needed(ModelProtocolRule::Quarantine, TENURES, "no overlap");
 }
 
-/// A dispatch that is sent before it is recorded overlaps with the next one after a restart.
+/// A dispatch that is sent before it is recorded on the disk overlaps with the next one after a restart.
 #[test]
 fn unrecorded_send_overlaps_after_restart() {
     assert_rule_needed(ModelProtocolRule::WriteFirst, TENURES, "no overlap");
 }
 
-/// A key that is recorded to be at rest in flight, in doubt or in quarantine overlaps after a restart.
+/// If a key is recorded to be at rest while a dispatch is in flight, in doubt or in quarantine, executions overlap
+/// after a restart.
 #[test]
 fn early_rest_record_overlaps_after_restart() {
     assert_rule_needed(ModelProtocolRule::RestAfterEnd, TENURES, "no overlap");
@@ -174,26 +175,27 @@ fn early_rest_record_overlaps_after_restart() {
     assert_rule_needed(ModelProtocolRule::RestAfterQuarantine, RESTARTS, "no overlap");
 }
 
-/// Recovered watermarks that admit their own grant let a copied request run again.
+/// If a watermark read from the disk admits its own tenure, a copied request runs again.
 #[test]
 fn lax_recovery_reruns_copy() {
     assert_rule_needed(ModelProtocolRule::StrictRecovery, COPIES, "at most once");
 }
 
-/// A doubt that is not kept frees a key that is in use.
+/// If a dispatch whose end was not seen does not close its key, executions overlap.
 #[test]
 fn executions_overlap_without_kept_doubt() {
     assert_rule_needed(ModelProtocolRule::KeepDoubt, TENURES, "no overlap");
 }
 
-/// A grant that goes on after an unknown outcome overlaps itself.
+/// If a gateway sends another dispatch under a grant that has an unknown outcome, two executions of this grant
+/// overlap.
 #[test]
 fn grant_kept_after_unknown_outcome_overlaps() {
     assert_rule_needed(ModelProtocolRule::Retire, COPIES, "no overlap");
 }
 
-/// A refusal through a hop proves nothing about the other copy: if it counts, an executed request is answered as
-/// refused.
+/// Behind a hop that copies, the refusal of one copy proves nothing about the other copy: a gateway that believes it
+/// reports an executed request as refused.
 #[test]
 fn believed_hop_refusal_is_untrue() {
     assert_rule_needed(ModelProtocolRule::DisbelieveHop, COPIES, "refused is not executed");

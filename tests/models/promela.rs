@@ -5,31 +5,33 @@ use crate::spin::{assert_holds, assert_reachable, assert_violates};
 mod fence {
     use super::{assert_holds, assert_reachable, assert_violates};
 
-    /// No execution overlaps, is stale or runs twice over three grants.
+    /// Over three grants no two executions overlap, and no request executes late or twice.
     #[test]
     fn safe_over_three_grants() {
         assert_holds("fence", "");
     }
 
-    /// No execution overlaps, is stale or runs twice over several dispatches within a grant.
+    /// With several dispatches in each grant no two executions overlap, and no request executes late or twice.
     #[test]
     fn safe_within_grants() {
         assert_holds("fence", "ES=2 GS=2");
     }
 
-    /// No execution overlaps, is stale or runs twice behind a hop that copies requests.
+    /// Behind a hop that copies requests no two executions overlap, and no request executes late or twice.
     #[test]
     fn safe_behind_copying_hop() {
-        // Copies do not affect the write that a key has come to rest, and it would double the number of states.
+        // `NEVER_REST` leaves out the write that a key is at rest: copies do not affect it, and it doubles the
+        // number of states.
         assert_holds("fence", "ES=2 GS=2 HOP NEVER_REST");
     }
 
-    /// A guard that is killed twice quarantines keys that may be at work, admits others at once, and nothing
-    /// overlaps.
+    /// A guard that is killed twice quarantines keys that may be at work and admits others at once, and no two
+    /// executions overlap.
     #[test]
     fn twice_killed_guard_quarantines_running_keys() {
         assert_holds("fence", "ES=2 RESTARTS=2");
-        // A dispatch is admitted at once, because nothing was in flight.
+        // Events: after a restart a dispatch is admitted at once because nothing was in flight (9), and a key is at
+        // work again before the record that it is at rest is written (10).
         assert_reachable("fence", "ES=2 RESTARTS=2", 9);
         assert_reachable("fence", "ES=2 RESTARTS=2", 10);
     }
@@ -37,7 +39,7 @@ mod fence {
     /// Readers and writers never overlap, also when outcomes are lost.
     #[test]
     fn readers_exclude_writers_despite_lost_outcomes() {
-        // Without a restart that write is not read.
+        // `NEVER_REST`: the record that a key is at rest is read only after a restart, and there is none here.
         assert_holds("fence", "SHARED RESTARTS=0 NEVER_REST");
     }
 
@@ -47,14 +49,16 @@ mod fence {
         assert_holds("fence", "SHARED ES=2");
     }
 
-    /// No exclusive dispatch runs twice, also where a hop copies shared ones, for which that is not promised.
+    /// A hop that copies shared dispatches makes no exclusive dispatch run twice. Shared dispatches themselves may
+    /// run twice.
     #[test]
     fn copied_exclusive_dispatch_runs_once() {
         assert_holds("fence", "SHARED HOP ES=2 NEVER_REST");
-        // Two exclusive dispatches of one grant differ by their counter, beside shared ones.
+        // Two exclusive dispatches of one grant differ only by the second number of their tokens: without it a copy
+        // runs again.
         assert_violates("fence", "SHARED HOP ES=2 GS=2 RESTARTS=0 NUMBER_ONLY", "twice");
         assert_violates("fence", "SHARED HOP ES=2 GS=2 LAX_RECOVERY", "twice");
-        // This is not promised of shared ones.
+        // A copied shared dispatch may run twice.
         assert_reachable("fence", "SHARED HOP ES=2 RESTARTS=0 NEVER_REST", 11);
     }
 
@@ -75,13 +79,13 @@ mod fence {
         assert_violates("fence", "NO_GUARD", "overlap");
     }
 
-    /// A lease that is checked before sending, and no guard, does not keep executions apart.
+    /// Without a guard, checking the lease before sending does not keep executions apart.
     #[test]
     fn executions_overlap_with_lease_check_only() {
         assert_violates("fence", "LEASE", "overlap");
     }
 
-    /// Comparing and starting in two steps lets a stale request execute.
+    /// If the token is compared in one step and the execution begins in another, a stale request executes.
     #[test]
     fn stale_executes_when_comparison_is_separate() {
         assert_violates("fence", "TWO_STEPS", "stale");
@@ -98,13 +102,13 @@ mod fence {
         assert_violates("fence", "NO_SECOND_CHECK", "stale");
     }
 
-    /// A second check that demands a greater token refuses the newest request.
+    /// If the second check demands a token greater than the watermark, it refuses the newest request.
     #[test]
     fn second_check_for_greater_refuses_newest() {
         assert_violates("fence", "SECOND_CHECK_GREATER", "newest_refused");
     }
 
-    /// An exchange that ends with its gateway frees a key that is still in use.
+    /// If the guard drops an exchange whose gateway has gone, its key becomes free while the execution still runs.
     #[test]
     fn executions_overlap_without_detach() {
         assert_violates("fence", "NO_DETACH", "overlap");
@@ -122,7 +126,8 @@ mod fence {
         assert_violates("fence", "SENT_UNWRITTEN", "overlap");
     }
 
-    /// A key that is recorded to be at rest in flight, in doubt or in quarantine overlaps after a restart.
+    /// If a key is recorded to be at rest while a dispatch is in flight, in doubt or in quarantine, executions
+    /// overlap after a restart.
     #[test]
     fn premature_rest_record_overlaps_after_restart() {
         for switches in ["REST_IN_FLIGHT", "REST_IN_DOUBT", "ES=2 RESTARTS=2 REST_IN_QUARANTINE"] {
@@ -130,50 +135,52 @@ mod fence {
         }
     }
 
-    /// A doubt that is not kept frees a key that is in use.
+    /// If a dispatch whose end was not seen does not close its key, executions overlap.
     #[test]
     fn executions_overlap_without_kept_doubt() {
         assert_violates("fence", "NO_DOUBT", "overlap");
     }
 
-    /// A probe that answers no too early frees a key that is in use.
+    /// If a probe reports that nothing runs before a late request has begun, the key becomes free and executions
+    /// overlap.
     #[test]
     fn early_negative_probe_overlaps() {
         assert_violates("fence", "EARLY_NO", "overlap");
     }
 
-    /// A grant that goes on after an unknown outcome overlaps itself.
+    /// If a gateway sends another dispatch under a grant that has an unknown outcome, two executions of this grant
+    /// overlap.
     #[test]
     fn grant_kept_after_unknown_outcome_overlaps() {
         assert_violates("fence", "ES=2 GS=2 KEEP_UNKNOWN", "overlap");
     }
 
-    /// Recovered watermarks that admit their own grant let a copied request run again.
+    /// If a watermark read from the disk admits its own grant, a copied request runs again.
     #[test]
     fn lax_recovery_reruns_copy() {
         assert_violates("fence", "ES=2 GS=2 HOP LAX_RECOVERY", "twice");
     }
 
-    /// A refusal through a hop proves nothing about the other copy: if it counts, an executed request is answered as
-    /// refused.
+    /// Behind a hop that copies, the refusal of one copy proves nothing about the other copy: a gateway that
+    /// believes it reports an executed request as refused.
     #[test]
     fn believed_hop_refusal_is_untrue() {
         assert_violates("fence", "ES=2 GS=2 HOP BELIEVE_HOP", "lied");
     }
 
-    /// Comparing only the number of a token lets a copied request run again.
+    /// If only the first number of a token is compared, a copied request runs again.
     #[test]
     fn number_only_comparison_reruns_copy() {
         assert_violates("fence", "ES=2 GS=2 HOP NUMBER_ONLY", "twice");
     }
 
-    /// Without a watermark of its own for readers, a writer runs late.
+    /// Without a separate watermark for readers, a stale writer executes.
     #[test]
     fn late_writer_runs_without_reader_watermark() {
         assert_violates("fence", "SHARED RESTARTS=0 ONE_MARK", "stale");
     }
 
-    /// Without the second check of readers, a reader runs late.
+    /// Without the second check of readers, a stale reader executes.
     #[test]
     fn late_reader_runs_without_second_check() {
         assert_violates("fence", "SHARED RESTARTS=0 NO_SECOND_READ_CHECK", "stale");
@@ -183,33 +190,34 @@ mod fence {
 mod store {
     use super::{assert_holds, assert_reachable, assert_violates};
 
-    /// Two guards on one store keep the promises of a single guard, also if one that was declared dead goes on.
+    /// Two guards on one store keep the promises of a single guard, even if a guard that was declared dead goes on.
     #[test]
     fn two_guards_share_store_safely() {
         assert_holds("store", "");
-        // A guard that was declared dead goes on and sends.
+        // Event 1: a guard that was declared dead goes on and sends.
         assert_reachable("store", "", 1);
     }
 
-    /// Guards with watermarks of their own each run a copy of one request.
+    /// If each guard has its own watermarks, both guards execute a copy of the same request.
     #[test]
     fn separate_watermarks_run_copies_twice() {
         assert_violates("store", "LOCAL_MARKS", "twice");
     }
 
-    /// Guards with registers of their own let executions overlap.
+    /// If each guard has its own register of dispatches in flight, executions overlap.
     #[test]
     fn executions_overlap_with_separate_registers() {
         assert_violates("store", "LOCAL_REGISTER", "overlap");
     }
 
-    /// Freeing the rows of a dead guard lets executions overlap, because its keys are still in use.
+    /// Freeing the rows of a dead guard lets executions overlap, because the executions that it began may still run.
     #[test]
     fn freeing_dead_guard_rows_overlaps() {
         assert_violates("store", "DEAD_ROWS_FREED", "overlap");
     }
 
-    /// A database that lost acknowledged rows admits no old request, and none too early. Each rule is needed.
+    /// After a database has lost acknowledged rows, no stale request executes and no request is admitted too early.
+    /// Each rule that this variant leaves out is needed.
     #[test]
     fn rollback_admits_no_stale_request() {
         assert_holds("store", "ROLLBACK");
@@ -219,7 +227,7 @@ mod store {
         assert_violates("store", "ROLLBACK NOT_HEARD", "twice");
     }
 
-    /// Without a send gate a guard sends a dispatch that the other guard has given up.
+    /// Without a send gate a guard sends a dispatch that the other guard has already given up.
     #[test]
     fn executions_overlap_without_send_gate() {
         assert_violates("store", "NO_SEND_GATE", "overlap");
@@ -233,23 +241,25 @@ mod passed {
     #[test]
     fn doubt_never_ends_early() {
         assert_holds("passed", "");
-        // The execution does end.
+        // Event 1: the doubt ends after the execution has ended.
         assert_reachable("passed", "", 1);
     }
 
-    /// With the larger time, a guard that was stopped would push the time of a guard that joined meanwhile.
+    /// If the store takes the larger of its time and the guard's time, a guard that was stopped advances the time
+    /// beyond what has really passed, and a doubt ends early.
     #[test]
     fn larger_elapsed_time_ends_doubt_early() {
         assert_violates("passed", "LARGER", "early");
     }
 
-    /// A guard that joins without recording it gets its time pushed as well.
+    /// If a guard joins without recording it, another guard adds the time before the join to the store's time, and a
+    /// doubt ends early.
     #[test]
     fn silent_join_ends_doubt_early() {
         assert_violates("passed", "SILENT", "early");
     }
 
-    /// Time that has passed without being recorded counts: without that slack a doubt ends early.
+    /// If a doubt does not add the time that has passed without being recorded, it ends early.
     #[test]
     fn ignored_unwritten_time_ends_doubt_early() {
         assert_violates("passed", "NO_SLACK", "early");
@@ -259,7 +269,7 @@ mod passed {
 mod answer {
     use super::{assert_holds, assert_reachable, assert_violates};
 
-    /// A lost answer leaves nothing registered, and nothing is sent that is not registered.
+    /// After a lost answer nothing stays registered, and no dispatch is sent without being registered.
     #[test]
     fn lost_answer_leaves_no_registration() {
         assert_holds("answer", "");
@@ -274,19 +284,19 @@ mod answer {
         assert_violates("answer", "NO_GENERATION", "left");
     }
 
-    /// A statement that is repeated under another name leaves the registration of the first one.
+    /// A statement that is repeated under another name leaves the registration of the first attempt.
     #[test]
     fn retry_with_other_name_leaves_registration() {
         assert_violates("answer", "NO_NAME", "left");
     }
 
-    /// A statement that is given up may be registered. If it is not taken back, the registration stays.
+    /// A statement that was given up may have been executed. If it is not taken back, its registration stays.
     #[test]
     fn abandoned_statement_leaves_registration() {
         assert_violates("answer", "NO_TAKE_BACK", "left");
     }
 
-    /// A dispatch that is sent before the acknowledgement may be sent without being registered.
+    /// A dispatch that is sent before its registration is acknowledged may be sent without being registered.
     #[test]
     fn unacknowledged_dispatch_is_sent_unregistered() {
         assert_violates("answer", "SENDS_UNTOLD", "unregistered");
@@ -296,7 +306,7 @@ mod answer {
 mod nested {
     use super::{assert_holds, assert_reachable, assert_violates};
 
-    /// A callback runs inside its dispatch, and waits for nothing.
+    /// A callback runs within its dispatch, without waiting for the key.
     #[test]
     fn callback_runs_within_its_dispatch() {
         assert_holds("nested", "");
@@ -305,7 +315,7 @@ mod nested {
         }
     }
 
-    /// Nested requests for other keys never wait in a circle.
+    /// Nested requests for other keys never wait for each other in a circle.
     #[test]
     fn nested_requests_never_deadlock() {
         assert_holds("nested", "CROSSING");
@@ -324,7 +334,7 @@ mod nested {
         assert_violates("nested", "CROSSING UPGRADE_WAIT", "deadlock");
     }
 
-    /// A callback without a ticket waits for its own caller, and so both wait for ever.
+    /// A callback without a ticket waits for its own caller, which waits for the callback: a deadlock.
     #[test]
     fn callback_without_ticket_deadlocks() {
         assert_violates("nested", "NO_TICKET", "deadlock");
@@ -372,7 +382,7 @@ mod journal {
 mod permits {
     use super::{assert_holds, assert_reachable, assert_violates};
 
-    /// Never more requests than permits are at work, and no holder is refused.
+    /// Never are more requests at work than there are permits, and no holder of a permit is refused.
     #[test]
     fn permits_are_never_exceeded() {
         assert_holds("permits", "");
@@ -382,7 +392,7 @@ mod permits {
         }
     }
 
-    /// All holders of a key have the same number of permits.
+    /// Holders that hold one key at the same time have the same number of permits.
     #[test]
     fn all_holders_agree_on_permit_count() {
         assert_holds("permits", "OTHER_NUMBER");
@@ -390,7 +400,8 @@ mod permits {
         assert_violates("permits", "OTHER_NUMBER NO_DIFFER", "unlike");
     }
 
-    /// Without guard, settling or second check, a holder whose session is lost while it works is not waited for.
+    /// Without the guard, settling or the second check, a request whose holder lost its session still runs, and too
+    /// many requests are at work or a stale one executes.
     #[test]
     fn permits_are_exceeded_without_guard_rules() {
         assert_violates("permits", "NO_GUARD", "crowd");
@@ -398,14 +409,15 @@ mod permits {
         assert_violates("permits", "NO_SECOND_CHECK", "stale");
     }
 
-    /// Tokens and watermarks belong to the node of the permit: otherwise a holder is refused.
+    /// If tokens or watermarks belong to the key and not to the node of the permit, a holder is refused.
     #[test]
     fn tokens_and_watermarks_belong_to_permit() {
         assert_violates("permits", "PLACE_TOKEN", "refused");
         assert_violates("permits", "ONE_MARK", "refused");
     }
 
-    /// A permit is taken in the order of the queue and once by each request. Without these rules both are violated.
+    /// Without the rule of the queue's order a request overtakes another one. Without the rule for unknown outcomes
+    /// a request takes two permits.
     #[test]
     fn permit_rules_are_needed() {
         assert_violates("permits", "NO_RANK", "passed");
@@ -416,7 +428,8 @@ mod permits {
 mod not_after {
     use super::{assert_holds, assert_reachable, assert_violates};
 
-    /// With a filter no execution begins late and none overlaps, whatever stands still on the way.
+    /// With a filter no execution begins late and no two overlap, whichever process between guard and execution is
+    /// paused.
     #[test]
     fn filter_prevents_late_start_and_overlap() {
         assert_holds("not_after", "");
@@ -432,19 +445,19 @@ mod not_after {
         assert_violates("not_after", "OTHER_KERNEL NO_CLOCK_ERROR", "late");
     }
 
-    /// Without a filter a relay delivers the old request beside the new one.
+    /// Without a filter a relay that was paused delivers the old request beside the new one.
     #[test]
     fn relayed_request_overlaps_without_filter() {
         assert_violates("not_after", "NO_FILTER", "overlap");
     }
 
-    /// A filter that checks and begins in two steps lets a request begin late.
+    /// If a filter checks the time in one step and the execution begins in another, a request begins late.
     #[test]
     fn two_step_filter_starts_request_late() {
         assert_violates("not_after", "TWO_STEPS", "late");
     }
 
-    /// Every wait that is too short lets executions overlap.
+    /// Each variant that waits too short a time lets executions overlap.
     #[test]
     fn every_shorter_wait_lets_executions_overlap() {
         for switch in ["FROM_LAST_BYTE", "COUNT_SLEEP", "QUARANTINE_FROM_RESTART"] {
@@ -452,20 +465,21 @@ mod not_after {
         }
     }
 
-    /// An answer that a hop makes ends no execution: if it counts, executions overlap.
+    /// An answer that a hop gives itself ends no execution: if it counts as the end, executions overlap.
     #[test]
     fn answer_from_hop_ends_no_execution() {
         assert_violates("not_after", "BELIEVE_HOP", "overlap");
     }
 
-    /// An instance that stands still takes longer than an execution may. Nothing overlaps if it was seen to run.
+    /// A paused instance takes longer than an execution may take, so executions overlap. They do not if only time
+    /// counts in which the instance was seen to run.
     #[test]
     fn stopped_instance_overlaps_unless_observed() {
         assert_violates("not_after", "INSTANCE_STOPS", "overlap");
         assert_holds("not_after", "INSTANCE_STOPS SEEN_TO_RUN");
     }
 
-    /// A hop that copies may have both copies executed, and neither begins late.
+    /// A hop that copies a request may have both copies executed, but neither copy begins late.
     #[test]
     fn copying_hop_starts_no_copy_late() {
         assert_holds("not_after", "COPY");
@@ -473,7 +487,7 @@ mod not_after {
         assert_violates("not_after", "COPY BELIEVE_EXPIRED", "lied");
     }
 
-    /// Where nothing stands between guard and upstream, the connections of a killed guard have to be reset.
+    /// Without a filter or hop between guard and upstream, the connections of a killed guard have to be reset.
     #[test]
     fn direct_connection_needs_reset_after_kill() {
         assert_holds("not_after", "NOTHING_BETWEEN");
@@ -493,7 +507,7 @@ mod lease {
         }
     }
 
-    /// Every validity that is too long lets a client work beside the next holder of the lease.
+    /// Each variant that promises too long a validity lets a client work beside the next holder of the lease.
     #[test]
     fn every_longer_promise_overlaps_next_client() {
         for switch in ["FROM_ANSWER", "BREAK_AT_ONCE", "PROOF_FROM_ANSWER", "TTL_FORGOTTEN"] {
@@ -535,7 +549,7 @@ mod era {
         }
     }
 
-    /// Without any one of its rules tokens go back.
+    /// If any one of the rules for the base of tokens is left out, tokens go back.
     #[test]
     fn tokens_regress_without_rules() {
         for switch in ["TWO_BASES", "SILENT_INIT", "NO_ROLLBACK_CHECK"] {
@@ -543,7 +557,7 @@ mod era {
         }
     }
 
-    /// A gateway that was away cannot see a rollback, and tokens may go back.
+    /// A gateway that was absent cannot detect a rollback, and tokens may go back.
     #[test]
     fn absent_gateway_misses_rollback() {
         assert_violates("era", "AWAY", "regress");
@@ -553,7 +567,7 @@ mod era {
 mod forward_auth {
     use super::{assert_holds, assert_reachable, assert_violates};
 
-    /// Nothing overlaps behind a proxy that keeps to its configuration.
+    /// Behind a proxy that is configured as documented no executions overlap.
     #[test]
     fn correctly_configured_proxy_is_safe() {
         assert_holds("forward_auth", "");
@@ -562,7 +576,8 @@ mod forward_auth {
         }
     }
 
-    /// Without any one of its rules a request of the proxy overlaps with the next one, is stale, or runs twice.
+    /// Without any one of the rules for the proxy, a request overlaps with the next one, executes late, or runs
+    /// twice.
     #[test]
     fn weaker_proxy_rules_break_safety() {
         for switch in ["TTL_SHORT", "END_ON_OWN", "HEAD_ENDS", "ANY_LEASE", "FAIL_OPEN", "FORGETS_RELOAD"] {
@@ -572,7 +587,7 @@ mod forward_auth {
         assert_violates("forward_auth", "RETRIES", "twice");
     }
 
-    /// A proxy that stands still and repeats is refused where tokens are compared.
+    /// Where the service compares tokens, it refuses the late and repeated requests of a proxy that was paused.
     #[test]
     fn comparison_refuses_stopped_retrying_proxy() {
         assert_holds("forward_auth", "RS=2 STILL COMPARES");
@@ -581,7 +596,7 @@ mod forward_auth {
         assert_violates("forward_auth", "RS=2 STILL COMPARES RETRIES EQUAL_PASSES", "twice");
     }
 
-    /// A proxy that stands still sends a stale request, which executes where no service compares tokens.
+    /// A proxy that was paused sends a stale request, which executes where no service compares tokens.
     #[test]
     fn stopped_proxy_sends_stale_without_comparison() {
         assert_violates("forward_auth", "RS=2 STILL", "stale");

@@ -10,9 +10,10 @@ const MEMORY_MB: u32 = 2000;
 /// The depth limit of a search. A search that reaches it reports so, and fails.
 const DEPTH: u32 = 200_000;
 
-/// For a search of all schedules, which takes longer than to compile it.
+/// Optimised, for a search of all schedules: the search takes longer than the compilation.
 const THOROUGH: [&str; 2] = ["cc", "-O1"];
-/// For a search that ends with the first violation: it is found at once, and `cc` would take 0.2 s of processor time for each search.
+/// For a search that ends with the first violation, which is found at once. `cc` would take 0.2 s of processor time
+/// for each search.
 const QUICK: [&str; 1] = ["tcc"];
 
 /// The result of a search.
@@ -45,8 +46,8 @@ pub(crate) fn assert_violates(model: &str, switches: &str, property: &str) {
     assert!(violation.starts_with(&expected), "{model} {switches}: {violation}, not {property}");
 }
 
-/// Asserts that the accident or refusal `number` occurs in some schedule. The model has its name. So the promises do
-/// not hold only because nothing happens.
+/// Asserts that the accident or refusal `number` occurs in some schedule, so that the properties do not hold only
+/// because nothing happens. The model defines a name for each number.
 pub(crate) fn assert_reachable(model: &str, switches: &str, number: u8) {
     assert_violates(model, &format!("{switches} SEE={number}"), "seen");
 }
@@ -73,7 +74,7 @@ fn search(model: &str, switches: &str, compiler: &[&str]) -> SpinModelResult {
     }
 }
 
-/// Whether the summary is there. A search that was killed does not write `errors:`.
+/// True if the output has a summary. A search that was killed does not write `errors:`.
 fn is_complete(said: &str) -> bool {
     said.contains("errors: 0") && !INCOMPLETE.iter().any(|words| said.contains(words))
 }
@@ -98,7 +99,7 @@ fn word_before(said: &str, words: &str) -> String {
     line.split_whitespace().next().unwrap_or("?").to_owned()
 }
 
-/// A row of the table that `--nocapture` shows.
+/// Prints a row of a table. Test output shows it only with `--nocapture`.
 fn report(model: &str, switches: &str, found: &SpinModelResult) {
     let outcome = found.violation.as_deref().unwrap_or("holds");
     println!(

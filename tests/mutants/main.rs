@@ -1,5 +1,5 @@
-//! Changes one small thing of our code at a time, and checks whether its unit tests notice. `tests/run --mutants` runs
-//! it.
+//! Mutation tests: changes one small thing of the code at a time, and checks whether the unit tests notice.
+//! `tests/run --mutants` runs them.
 //!
 //! The changes are chosen at random, and as many are tried as fit into an hour.
 //!
@@ -24,7 +24,7 @@ use fencegate_tests::mutants::{MutantList, MutationTarget, parse_line, root};
 /// The time limit in minutes, unless `FENCEGATE_MUTANTS_MINUTES` sets another one.
 const HOUR: u64 = 60;
 
-/// So long each part of the code is changed at least: the first change waits for a build of everything.
+/// The minimum time for each part of the code, because the first change waits for a build of everything.
 const LEAST: Duration = Duration::from_secs(300);
 
 /// The result of the changes in one package.
@@ -84,7 +84,7 @@ fn mutation_count(code: &MutationTarget) -> usize {
 
 fn test_mutations(code: &MutationTarget, at: usize, within: Duration) -> MutationResult {
     let output = folder().join(format!("{at}-{}", code.package));
-    // Removes the results of an earlier run.
+    // Removes the results of an earlier run, if there are any.
     drop(fs::remove_dir_all(&output));
     fs::create_dir_all(&output).expect("the target folder can be written");
     // `timeout 0` would mean no limit.
@@ -92,7 +92,7 @@ fn test_mutations(code: &MutationTarget, at: usize, within: Duration) -> Mutatio
     let mut command = Command::new("timeout");
     command.args(["--signal", "INT", &seconds]).args(cargo_mutants(code));
     command.args(["--shuffle", "--baseline", "skip", "--timeout", "120", "--output"]).arg(&output);
-    // These count when it builds, too. What stands behind `--` counts only when it tests.
+    // Arguments before `--` apply to the build and to the test run; arguments after it only to the test run.
     command.arg("--cargo-arg=--lib");
     if !code.simulated.is_empty() {
         command.args(["--test-package", &code.package, "--test-package", "fencegate-tests"]);
@@ -100,14 +100,14 @@ fn test_mutations(code: &MutationTarget, at: usize, within: Duration) -> Mutatio
     }
     // The build of the dependencies is shared by all packages and by later runs.
     command.env("CARGO_TARGET_DIR", folder().join("build")).current_dir(root());
-    // The exit code adds nothing to the files. It is no error if the time was over.
+    // The exit code is ignored: the result files say the same, and running out of time is no error.
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));
     let survived = of("missed.txt").iter().filter_map(|line| parse_line(line)).collect();
     MutationResult { noticed: of("caught.txt").len() + of("timeout.txt").len(), survived }
 }
 
-/// The lines of a result file. There is none if the time was over before the first change.
+/// The lines of a result file. The file does not exist if the time was over before the first change.
 fn lines(file: &Path) -> Vec<String> {
     fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }

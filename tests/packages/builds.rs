@@ -13,11 +13,12 @@ use super::{
     served::assert_serves,
 };
 
-/// The stripped binary of what is committed, built of a clone in this folder, with crates and a target folder of its own there.
+/// Clones the committed sources below `home`, builds them with a target folder and a crate cache there, and returns
+/// the stripped binary.
 fn build_clone(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec<u8> {
     let at = |folder: &str| home.path().join(folder);
     run("git", &["clone", "--quiet", "--shared", path(&root()), path(&at(sources))]);
-    // Fetched crates are not fetched again; they are unpacked at the other place.
+    // Copy the downloaded crates, so that nothing is fetched again; cargo unpacks them in the new place.
     let ours = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let ours =
         ours.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cargo"));
@@ -37,7 +38,7 @@ fn build_clone(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec
     fs::read(stripped).expect("made")
 }
 
-/// A commit gives the same binary wherever its sources lie, and the binary names none of these places.
+/// A commit gives the same binary wherever its sources are, and the binary contains none of these paths.
 #[test]
 fn build_is_reproducible_across_folders() {
     let [one, other] = [(); 2].map(|()| TempDir::new_in(scratch::folder()).expect("a folder"));
@@ -54,7 +55,7 @@ fn build_is_reproducible_across_folders() {
 
 const ARM64: &str = "aarch64-unknown-linux-gnu";
 
-/// A processor that is imitated runs it.
+/// The package for arm64, run by an emulator, serves a request that needs a lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn arm64_package_serves_locked_request() {
     let packages = BuiltPackages::build(&["--target", ARM64]);

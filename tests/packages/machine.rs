@@ -1,5 +1,5 @@
-//! A machine to install packages on. It has the programs of this machine, and namespaces and a writable layer of its
-//! own. This machine is not changed.
+//! A container to install packages in. It has the programs of this machine, its own namespaces and a writable layer,
+//! so this machine is not changed.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::programs::{path, run};
 
-/// The files of the machine, and the files that packages have added to `/usr`.
+/// The files of the container, and the files that packages have added to `/usr`.
 pub(super) struct TestMachine(TempDir);
 
 impl TestMachine {
@@ -37,13 +37,13 @@ impl TestMachine {
         self.0.path().join("root")
     }
 
-    /// Takes a file along, under the same name.
+    /// Copies a file into `/tmp` of the container, under the same name.
     pub(super) fn install_file(&self, file: &Path) {
         let name = file.file_name().expect("a file");
         fs::copy(file, self.root().join("tmp").join(name)).expect("our own folder");
     }
 
-    /// Takes files and folders of this machine along that are not below `/usr`.
+    /// Copies files and folders of this machine that are not below `/usr` to the same paths in the container.
     pub(super) fn mount_settings(&self, all: &[&str]) {
         for one in all {
             let to = self.root().join(one.trim_start_matches('/'));
@@ -58,22 +58,23 @@ impl TestMachine {
         fs::write(file, text).expect("our own folder");
     }
 
-    /// The text of a file outside of `/usr`, if it is there.
+    /// The text of a file outside of `/usr`, if it exists.
     pub(super) fn read_file(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.root().join(file)).ok()
     }
 
-    /// Whether the file is there. A symbolic link counts, even if its target is missing.
+    /// True if the file exists. A symbolic link counts, even if its target is missing.
     pub(super) fn has(&self, file: &str) -> bool {
         let file = match file.strip_prefix("usr/") {
             Some(file) => self.0.path().join("upper").join(file),
             None => self.root().join(file),
         };
-        // The overlay shows a removed file as a character device.
+        // The overlay marks a removed file by a character device, so the type has to be checked.
         fs::symlink_metadata(file).is_ok_and(|found| found.is_file() || found.is_symlink())
     }
 
-    /// Runs a line of shell on it, as its root, and returns the output. Its network is its own, with its settings.
+    /// Runs a shell command in the container, as its root, and returns the output. The container has its own network
+    /// and network settings.
     pub(super) fn run_line(&self, line: &str) -> String {
         let at = path(self.0.path());
         let enter = format!(

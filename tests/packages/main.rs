@@ -22,7 +22,7 @@ use self::{
     programs::{path, root, run},
 };
 
-/// The packages, built once. Their binary is built with them unless one is given.
+/// The Debian package and the RPM, built once. Their binary is built with them unless one is given.
 struct BuiltPackages {
     deb: PathBuf,
     rpm: PathBuf,
@@ -38,7 +38,7 @@ impl BuiltPackages {
         Self { deb: one(".deb"), rpm: one(".rpm") }
     }
 
-    /// What the package installs, in a folder of its own.
+    /// Unpacks the Debian package into a folder of its own.
     fn unpack(&self) -> TempDir {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         run("dpkg-deb", &["-x", path(&self.deb), path(home.path())]);
@@ -47,7 +47,7 @@ impl BuiltPackages {
 }
 
 static PACKAGES: LazyLock<BuiltPackages> = LazyLock::new(|| {
-    // The path of a binary that is built already.
+    // The path of a binary that was built before. Without it the package script builds one.
     let built = std::env::var("FENCEGATE_BUILT").ok();
     let arguments: Vec<&str> = built.iter().flat_map(|built| ["--binary", built]).collect();
     BuiltPackages::build(&arguments)
@@ -62,7 +62,7 @@ fn lintian_accepts_debian_package() {
     assert!(!said.contains("E: ") && !said.contains("W: "), "{said}");
 }
 
-/// The files that only one kind of package has, or has in another place.
+/// The files that only the Debian package has, or has in another place than the RPM.
 const ONLY_DEBIAN: [&str; 4] = [
     "/usr/share/doc/fencegate/changelog.Debian.gz",
     "/usr/share/doc/fencegate/copyright",
@@ -76,7 +76,7 @@ const ONLY_RPM: [&str; 2] =
 #[test]
 fn both_packages_have_same_contents() {
     let BuiltPackages { deb, rpm } = &*PACKAGES;
-    // The mode and the path of each file.
+    // Compare the mode and the path of each file.
     let said = run("dpkg-deb", &["-c", path(deb)]);
     let files = said.lines().filter(|line| line.starts_with('-')).map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -114,7 +114,7 @@ struct PackageKind {
     install: &'static str,
     upgrade: &'static str,
     remove: &'static str,
-    /// What is left of a policy that was written, at last.
+    /// The file that keeps a changed policy after the removal, if there is one.
     left: Option<&'static str>,
 }
 
@@ -148,7 +148,7 @@ fn check_install_upgrade_remove(kind: &PackageKind) {
     assert_eq!(said.lines().last(), Some("1"), "the setting is not in force: {said}");
     let users = machine.read_file("etc/passwd").expect("there");
     assert!(["fencegate:", "fencegate-guard:"].iter().all(|user| users.contains(user)), "{users}");
-    // The installed program checks each file and accepts it.
+    // The installed program has to accept each file that the package installs.
     for file in ["policy.yaml", "guard.yaml"] {
         machine.run_line(&format!("fencegate check /etc/fencegate/{file}"));
     }
@@ -168,13 +168,13 @@ fn check_install_upgrade_remove(kind: &PackageKind) {
     assert!(machine.has("var/lib/fencegate-guard/guard.redb"), "a guard has forgotten");
 }
 
-/// Where the package of these sources is installed, the quickstart runs at once and builds nothing: there is no cargo
-/// here.
+/// Where the package is installed, the quickstart runs at once and builds nothing. Building would fail: the
+/// container has no cargo.
 #[test]
 fn installed_package_runs_quickstart_at_once() {
     let machine = TestMachine::new();
     machine.install_file(&PACKAGES.deb);
-    // Below `/etc`: which Java it is, and how that one is set up.
+    // The choice of the Java version and its settings are below `/etc`, which the container does not have.
     let java = fs::read_dir("/etc").expect("there").flatten().map(|entry| entry.path());
     let java = java
         .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"java-")));

@@ -9,7 +9,7 @@ pub(super) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs a command that must succeed, and gives what it prints.
+/// Runs a command that must succeed, and returns its output.
 pub(super) fn run(program: &str, arguments: &[&str]) -> String {
     let said = Command::new(program).args(arguments).current_dir(root()).output();
     let said = said.unwrap_or_else(|error| panic!("{program}: {error}"));

@@ -28,7 +28,7 @@ impl SourceTreeClone {
         run("git", &[&["-C", path(&self.tree())], &who[..], arguments].concat());
     }
 
-    /// Records that the crates with this sum were reviewed by hand on a day, as `date` takes it, and tags that.
+    /// Records a manual review of the crates with this checksum on a day (as `date` takes it), and tags the commit.
     fn record_review(&self, day: &str, sum: &str, tag: &str) {
         let day = run("date", &["+%F", "--date", day]);
         let text = format!("Looked through on {}, for the crates with the sum `{sum}`.\n", day.trim());
@@ -43,16 +43,17 @@ impl SourceTreeClone {
         let folder = self.0.path().join(folder);
         let built = std::env::var_os("FENCEGATE_BUILT").map_or_else(binary, PathBuf::from);
         let mut command = Command::new(release);
-        // The database of known weaknesses is out of reach, wherever this runs.
+        // Git may use only local files here, so fetching the database of known vulnerabilities fails on every
+        // machine.
         command.args([tag, path(&folder), "--binary", path(&built)]).env("GIT_ALLOW_PROTOCOL", "file");
         let said = command.output().expect("it can be started");
         (said.status.success(), String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned())
     }
 }
 
-/// A release of a tag has all published files. A release is refused without a tag, as not released, or without a
-/// recent review of crates. Uses the development binary unless another one is given; a real release differs only in
-/// that.
+/// A release of a tag has all published files. A release is refused without a tag, if the changelog does not mark
+/// the version as released, or without a recent review of crates. The test uses the development binary unless
+/// another one is given; a real release differs only in that.
 #[test]
 fn tagged_release_is_complete_and_guarded() {
     let clone = SourceTreeClone::fresh();
@@ -123,7 +124,7 @@ fn tagged_release_is_complete_and_guarded() {
     let ours = bill.matches("path+file:///fencegate").count();
     assert!(ours > 0 && ours == bill.matches("path+file://").count(), "it names folders of this machine");
 
-    // What was unpacked runs.
+    // The program and the quickstart in the unpacked archive run.
     let unpacked = clone.0.path().join("unpacked");
     fs::create_dir(&unpacked).expect("our own folder");
     let archive = published.join(format!("fencegate-{version}-{machine}-linux.tar.gz"));

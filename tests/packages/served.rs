@@ -1,4 +1,4 @@
-//! The binary that a package installs, with nothing beside it, before a real ZooKeeper.
+//! Runs the binary that a package installs in an empty root folder, with a real ZooKeeper.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use super::{PACKAGES, programs::path};
 
-/// A static libc takes randomness from there.
+/// The devices from which a static libc takes randomness.
 const DEVICES: [&str; 2] = ["random", "urandom"];
 
-/// A folder with the binary, its policy, and what every container has: names, and a source of randomness.
+/// A folder with the binary, its policy, and what every container has: `/etc/hosts` and a source of randomness.
 fn empty_root(policy: &TestPolicy) -> TempDir {
     let installed = PACKAGES.unpack();
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
@@ -38,7 +38,7 @@ async fn binary_serves_in_empty_root() {
     let policy =
         policy.with("/upstreams/ledger/endpoints", vec![format!("http://upstream.test:{}", door.port())]);
     let home = empty_root(&policy);
-    // In namespaces of its own, so that root is not needed.
+    // In namespaces of its own, so that the test does not need to run as root.
     let at = path(home.path());
     let mounts = DEVICES.map(|device| format!("mount --bind /dev/{device} '{at}/dev/{device}'"));
     let enter = format!("{} && exec chroot '{at}' \"$@\"", mounts.join(" && "));
@@ -46,7 +46,7 @@ async fn binary_serves_in_empty_root() {
     assert_serves("unshare", &entered, "/policy.yaml").await;
 }
 
-/// A gateway under this command serves a request that needs a lock.
+/// Asserts that a gateway started by this command serves a request that needs a lock.
 pub(super) async fn assert_serves(program: &str, before: &[&str], policy: &str) {
     let own = ["--log-format", "json", "run", "--init", "-c", policy];
     let child = ChildProcess::spawn(program, [before, &own[..]].concat()).expect("setpriv");
@@ -54,7 +54,7 @@ pub(super) async fn assert_serves(program: &str, before: &[&str], policy: &str) 
     let line = line.unwrap_or_else(|_| panic!("it does not listen: {}", child.log()));
     let address = public_address(&line).expect("an address");
     child.wait_line(|line| line.contains("session.established"), Duration::from_secs(20)).expect("a session");
-    // A session is in use when the plans of all gateways were looked at through it.
+    // The gateway answers 503 until it has compared the plans of all gateways through its session, so try again.
     let mut answer = TestRequest::post("/pay/7").send_to(address).await.expect("it answers");
     for _ in 0..100 {
         if answer.status != 503 {
@@ -66,7 +66,7 @@ pub(super) async fn assert_serves(program: &str, before: &[&str], policy: &str) 
     assert_eq!(answer.status, 200, "{answer:?}\n{}", child.log());
 }
 
-/// The address of the public listener, from a line of the log.
+/// The address of the public listener, if this line of the log states it.
 fn public_address(line: &str) -> Option<SocketAddr> {
     let line: Value = serde_json::from_str(line).unwrap_or_default();
     let fields = &line["fields"];

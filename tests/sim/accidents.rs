@@ -17,7 +17,7 @@ const T: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(200);
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// An ensemble with two clients: one suffers the accident, the other one watches.
+/// An ensemble with two clients. The accident happens to `hurt`; the other client watches.
 struct FaultFixture {
     ensemble: SimEnsemble,
     wire: Rc<Wire>,
@@ -79,7 +79,8 @@ fn disconnected_requests_run_in_order_later() {
     });
 }
 
-/// A request in flight when the connection breaks may arrive after its client gave it up, until the client is back.
+/// A request that is in flight when its connection breaks may still arrive after its client has given it up, but not
+/// after the client has reconnected.
 #[test]
 fn in_flight_request_survives_disconnect() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
@@ -93,7 +94,8 @@ fn in_flight_request_survives_disconnect() {
             wire.disconnect(underway);
             assert!(matches!(created.await, Err(ZkError::Ambiguous(_))));
             assert_eq!(ensemble.stat(path), None);
-            // When the client is back, its earlier requests are refused.
+            // `/c` is still in flight at the reconnect, after which the server refuses requests of the earlier
+            // connection.
             sleep(if path == "/c" { MOMENT / 2 } else { MOMENT * 2 }).await;
             wire.reconnect();
             sleep(MOMENT * 2).await;
@@ -115,7 +117,8 @@ fn stalled_reply_arrives_after_resume() {
     });
 }
 
-/// A client gives up a silent connection after two fifths of the timeout, and at last its session.
+/// A client gives up a silent connection after two fifths of the session timeout, and its session when the timeout
+/// is over.
 #[test]
 fn client_abandons_silent_connection_then_session() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
@@ -148,7 +151,7 @@ fn watch_event_precedes_later_answers() {
     });
 }
 
-/// A client whose session was swapped can notice it only by the owner of the nodes that it makes.
+/// A client whose session was swapped can notice this only by the owner of the nodes that it creates.
 #[test]
 fn swapped_session_shows_in_owner_only() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
@@ -161,15 +164,15 @@ fn swapped_session_shows_in_owner_only() {
         assert_ne!(created.stat.owner, id);
         assert_eq!(wire.sessions(), [created.stat.owner]);
         assert_eq!(ensemble.stat("/old").map(|seen| seen.owner), Some(id));
-        // No heartbeat keeps the old session alive.
+        // No heartbeat keeps the old session alive, so wait until it expires.
         sleep(T + TICK).await;
         assert_eq!(ensemble.stat("/old"), None);
         assert!(ensemble.stat("/new").is_some());
     });
 }
 
-/// A probe node that an earlier probe left behind belongs to the session that made it, and proves nothing about a
-/// swapped one.
+/// A probe node that is left from an earlier probe belongs to the session that created it, and does not prove that a
+/// swapped session is the same.
 #[test]
 fn swapped_session_fails_leftover_probe() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
@@ -177,7 +180,7 @@ fn swapped_session_fails_leftover_probe() {
         hurt.create("/m-probe", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.blink(UndeliveredRequestFate::Lost);
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true), "one that we have left ourselves");
-        // The node was made. Its removal was lost with the connection, and the client comes back with another session.
+        // The probe node is left behind, and the client comes back with another session.
         hurt.create("/m-probe", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         wire.blink(UndeliveredRequestFate::Lost);
@@ -204,7 +207,7 @@ fn expired_session_loses_nodes_at_once() {
     });
 }
 
-/// A session that expires while its client is cut off is over for the client when it reconnects.
+/// A session that expires while its client is disconnected has ended for the client when it reconnects.
 #[test]
 fn expiry_while_disconnected_shows_on_reconnect() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
@@ -216,7 +219,7 @@ fn expiry_while_disconnected_shows_on_reconnect() {
     });
 }
 
-/// No session expires while no majority is there, and the new leader starts a new epoch of transaction numbers.
+/// No session expires without a majority of servers, and a new leader starts a new epoch of transaction numbers.
 #[test]
 fn no_expiry_without_majority() {
     run_with_fixture(async |FaultFixture { ensemble, hurt, other, .. }| {
@@ -231,7 +234,7 @@ fn no_expiry_without_majority() {
     });
 }
 
-/// A wiped ensemble numbers transactions from the start, and resumes no earlier session.
+/// A wiped ensemble numbers transactions from the beginning, and does not resume earlier sessions.
 #[test]
 fn wiped_ensemble_rejects_old_sessions() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other }| {
@@ -250,7 +253,7 @@ fn wiped_ensemble_rejects_old_sessions() {
     });
 }
 
-/// A session that is dropped while disconnected is closed as soon as a server is reachable.
+/// A session whose client is dropped while disconnected is closed as soon as a server is reachable.
 #[test]
 fn dropped_session_closes_on_reconnect() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other }| {
@@ -267,7 +270,7 @@ fn dropped_session_closes_on_reconnect() {
     });
 }
 
-/// A container is removed when its last child is gone. One that never had a child stays.
+/// A container is removed after its last child. A container that never had a child stays.
 #[test]
 fn emptied_container_is_removed() {
     run_with_fixture(async |FaultFixture { ensemble, hurt, .. }| {
@@ -281,7 +284,7 @@ fn emptied_container_is_removed() {
         ensemble.remove_empty_containers();
         assert_eq!(hurt.children("/").await, Ok(vec!["never".to_owned(), "now".to_owned()]));
         hurt.delete("/now/x").await.expect("deleted");
-        // By itself, after a while.
+        // The server itself removes empty containers in this interval.
         sleep(EnsembleSettings::default().containers).await;
         assert_eq!(hurt.children("/").await, Ok(vec!["never".to_owned()]));
     });

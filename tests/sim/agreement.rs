@@ -1,5 +1,5 @@
-//! Two gateways with different key templates start, stop, reload and lose their sessions at any moment. Both must
-//! never serve at once.
+//! Two gateways with different key templates start, stop, reload and lose their sessions at any moment. They must
+//! never both serve at the same time.
 
 use std::{
     cell::{Cell, RefCell},
@@ -34,7 +34,7 @@ use crate::{
 const T: Duration = Duration::from_secs(2);
 const ACCIDENTS: Duration = Duration::from_secs(20);
 const SESSIONS: usize = 2;
-/// Keys of both sessions of a gateway: keys are spread by their hash.
+/// Keys that are spread over all sessions of a gateway: the session is chosen by the hash of the key.
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 fn gateway(template: &str) -> plan::GatewayPlan {
@@ -48,13 +48,13 @@ fn gateway(template: &str) -> plan::GatewayPlan {
     load(&policy.to_string()).plan.expect("sound")
 }
 
-/// One process.
+/// One gateway process.
 struct SimGatewayProcess {
     keeper: LockManager,
     agreement: Arc<PlanCompatRegistry>,
     nameplate: LocalMember,
     wire: Rc<Wire>,
-    /// The template in force, and whether the gateway may serve under it.
+    /// The template in force, and the result of the comparison with other gateways' plans under it.
     now: RefCell<(&'static str, RouteCompatCache)>,
     stop: CancellationToken,
     desks: Vec<JoinHandle<()>>,
@@ -98,7 +98,7 @@ impl SimGatewayProcess {
         Self { keeper, agreement, nameplate, wire, now, stop, desks }
     }
 
-    /// This process has no request in flight at any moment, so a reload waits for nothing.
+    /// Reloads at once: the process never has a request in flight that the reload would wait for.
     fn reload(&self, template: &'static str) {
         let plan = gateway(template);
         self.agreement.apply_mixed_plan_policy(&plan);
@@ -106,7 +106,7 @@ impl SimGatewayProcess {
         self.nameplate.publish(PlanCompatRegistry::publication(&plan));
     }
 
-    /// Whether a request that comes now would be sent.
+    /// True if a request that arrives now would be sent upstream.
     fn would_serve(&self) -> bool {
         KEYS.iter().any(|name| {
             let key = key(name);
@@ -134,11 +134,11 @@ impl SimGatewayProcess {
 
 const TEMPLATES: [&str; 2] = ["account", "konto"];
 
-/// What happened in one schedule.
+/// The number of observations of each kind in one schedule.
 #[derive(Default)]
 struct ServeCounts {
     served: Cell<u32>,
-    /// How often one process served while the other one, with another template, was refused.
+    /// One process served while the other one, with another template, was refused.
     refused: Cell<u32>,
     both: Cell<u32>,
 }

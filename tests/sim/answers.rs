@@ -47,7 +47,8 @@ fn memory_answers_like_real_server() {
     compare("calm", 200, script::unbroken_scripts(), &exercised);
 }
 
-/// A key ends and begins again in one transaction, beside another one that begins, with the answers of a real server.
+/// A transaction that deletes and recreates the nodes of one key, and creates those of another, gets the answers of
+/// a real server.
 #[test]
 fn memory_recreates_keys_like_real_server() {
     let container = NodeCreateMode::Container;
@@ -67,7 +68,7 @@ fn memory_recreates_keys_like_real_server() {
         SessionOperation::Commit([ends("/a"), begins("/a"), begins("/c")].concat()),
         look("/a/x-0000000000"),
         look("/c/x-0000000000"),
-        // The transaction is refused at a step in the middle, and no step of it is done.
+        // The server refuses a step in the middle of this transaction, so none of its steps takes effect.
         SessionOperation::Commit([ends("/a"), begins("/b"), begins("/d")].concat()),
         look("/a/x-0000000000"),
         look("/d"),
@@ -101,13 +102,13 @@ async fn granted_timeout<S: TestBackend>(site: &S, asked: Duration) -> Duration 
     site.client(0, asked).connect().await.expect("a session").negotiated_timeout()
 }
 
-/// The memory server ends a silent session when a real server does, and its client notices the end at the same time.
+/// The memory server ends a silent session at the same time as a real server, and the client notices the end at the
+/// same time.
 #[test]
 fn memory_expires_session_like_real_server() {
     let real = RealBackend::start().run(async |site| fall_silent(&*site).await);
     let memory = SimZooKeeperBackend::run(async |site| fall_silent(&*site).await);
-    // The server counts from the last ping, and keeps a session until the end of a tick. A real server is a little
-    // late.
+    // The server counts from the last ping, and ends a session at the end of a tick. A real server is a little late.
     let ping = TIMEOUT * 3 / 20;
     let tick = Duration::from_millis(200);
     let late = Duration::from_millis(500);
@@ -118,8 +119,8 @@ fn memory_expires_session_like_real_server() {
     }
 }
 
-/// Both must give the same answers. Each text in `exercised` must be part of enough answers, so that the comparison
-/// means something.
+/// Plays random scripts on both servers, and asserts that they give the same answers. Each text in `exercised` must
+/// occur in enough answers, so that the comparison means something.
 fn compare(
     test: &str,
     cases: u32,
@@ -142,13 +143,13 @@ fn compare(
     };
     let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
     let told = |lines: &[usize]| exercised.iter().copied().zip(lines.iter().copied()).collect::<Vec<_>>();
-    // A rare answer may be missing from one round. Then another round is played, up to the limit.
+    // A rare answer may be missing in one round, so play further rounds, up to the limit.
     for round in 0..ROUNDS {
         let rng = TestRng::from_seed(
             RngAlgorithm::XorShift,
             &(u128::from(seed) + (u128::from(round) << 64)).to_le_bytes(),
         );
-        // A runner that has played its cases would play none of the next round.
+        // Make a new runner for each round: one that has played its cases plays no more.
         let mut runner = TestRunner::new_with_rng(config.clone(), rng);
         runner.run(&scripts, case).unwrap_or_else(|failed| panic!("{failed}"));
         if lines.borrow().iter().all(|count| *count >= 3) {
@@ -158,7 +159,7 @@ fn compare(
     panic!("not exercised in {} scripts: {:?}", played.get(), told(&lines.borrow()));
 }
 
-/// The most rounds that are played until everything was exercised.
+/// The maximum of rounds that are played until every wanted answer has occurred.
 const ROUNDS: u64 = 8;
 
 fn check_same(expected: &[String], ours: &[String]) -> TestCaseResult {

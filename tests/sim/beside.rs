@@ -1,5 +1,5 @@
-//! Locks among those of other programs. If the answer to a create is lost, an attempt finds its node again in every
-//! layout. The parent nodes that it has made stay.
+//! Locks among those of other programs. In every layout a node is found again if the answer to its create was lost,
+//! and parent nodes are created as the foreign program would create them.
 
 use std::{
     cell::{Cell, RefCell},
@@ -37,14 +37,14 @@ fn nodes(ensemble: &SimEnsemble) -> Vec<String> {
 }
 
 async fn start(doctor: &FaultInjector) -> (SimEnsemble, GatewayLockStack) {
-    // The server removes no empty containers during the test.
+    // So long an interval that the server removes no empty containers during the test.
     let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
     let ensemble = SimEnsemble::start(settings);
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
     (ensemble, GatewayLockStack::new(library).await)
 }
 
-/// The first create of a lock node is done, and its answer is lost.
+/// Loses the answer to the first create of a lock node. The create itself takes effect.
 fn lose_answer(doctor: &FaultInjector) {
     let lost = Cell::new(false);
     doctor.set_rule(move |request| match request {
@@ -86,7 +86,8 @@ fn unanswered_create_is_found_by_name() {
     }
 }
 
-/// kazoo makes sure of its parent once, and Curator each time. So kazoo's stays, and Curator's goes when it is empty.
+/// Parents have the mode that the foreign program would give them: kazoo's stays, and Curator's is a container,
+/// which goes when it is empty.
 #[test]
 fn parent_is_created_like_foreign_program() {
     for (layout, stays) in [
@@ -110,7 +111,7 @@ fn parent_is_created_like_foreign_program() {
     }
 }
 
-/// What stands above is made with the access rights of the node above it, and one of them may be there already.
+/// Only the levels above a foreign lock node that do not exist yet are created.
 #[test]
 fn only_missing_levels_are_created() {
     for there in 0..3 {
@@ -144,7 +145,7 @@ fn only_missing_levels_are_created() {
     }
 }
 
-/// A new plan places the lock of a key elsewhere. The key is locked at the new place, and the old lock node is
+/// If a new plan places the lock of a key elsewhere, the key is locked at the new place, and the old lock node is
 /// removed.
 #[test]
 fn moved_lock_is_taken_where_placed() {

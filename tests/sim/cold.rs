@@ -28,14 +28,14 @@ use crate::{
     simulated_time,
 };
 
-/// Long enough for heartbeats to be in time over this slow wire.
+/// The session timeout. It is long enough for heartbeats to be in time on this slow connection.
 const T: Duration = Duration::from_secs(12);
 
-/// One way.
+/// The latency of a message in one direction.
 const WAY: Duration = Duration::from_millis(10);
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// Clients, each with a key of its own.
+/// The number of clients, each with a key of its own.
 const KEYS: u32 = 32;
 
 /// The number of requests about lock nodes and their parents.
@@ -68,12 +68,12 @@ fn is_of_locks(asked: SessionRequest<'_>) -> bool {
     is_of_a_key(asked.path())
 }
 
-/// Whether the path belongs to a key, and not only to a folder of keys.
+/// True for the path of a key's nodes, and false for that of a folder of keys.
 fn is_of_a_key(path: &str) -> bool {
     path.starts_with(&format!("{ROOT}/locks/")) && path.matches('/').count() > 3
 }
 
-/// Whether a transaction is for several keys.
+/// True for a transaction that has steps for several keys.
 fn is_shared(asked: SessionRequest<'_>) -> bool {
     matches!(asked, SessionRequest::Commit { steps } if is_of_locks(asked) && steps.len() > 2)
 }
@@ -89,7 +89,7 @@ impl CostFixture {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let doctor = FaultInjector::new();
         let bench = Self { locks: session(&ensemble, &doctor).await, ensemble, doctor };
-        // Makes the folders of the keys, which stay.
+        // Creates the folders of the keys, which stay, so that the measured requests need not.
         bench.use_all_at_once().await;
         bench.assert_nothing_left().await;
         bench.doctor.wire().delay(WAY..WAY);
@@ -100,7 +100,7 @@ impl CostFixture {
         acquire(&self.locks, key).await
     }
 
-    /// Every client has used its key so often that its parent stays.
+    /// Uses the key of every client so often that its parent is kept.
     async fn reuse_all_keys(&self) {
         for _ in 0..10 {
             self.use_all_at_once().await;
@@ -118,13 +118,13 @@ impl CostFixture {
         self.ensemble.client(&self.ensemble.wire(), T).connect().await.expect("a session")
     }
 
-    /// Every client takes its key and gives it back.
+    /// Takes and releases the keys of all clients at the same time.
     async fn use_all_at_once(&self) {
         join_all((0..KEYS).map(async |key| release(self.acquire(key).await))).await;
     }
 
-    /// Every client takes its key and gives it back. The answers of two shared transactions are lost: the first one makes
-    /// nodes, and the second one removes them.
+    /// Takes and releases the keys of all clients. The answers of two shared transactions are lost: of one that
+    /// creates nodes, and of one that removes them.
     async fn run_with_two_lost_answers(&self, fate: ZkRequestFate) {
         let lost = Rc::<Cell<u32>>::default();
         let counting = lost.clone();
@@ -171,12 +171,12 @@ impl CostFixture {
         assert_eq!(self.remaining_paths(), [""; 0]);
     }
 
-    /// Like [`Self::assert_nothing_left`], for keys that came back often: their parents stay for a while.
+    /// Like [`Self::assert_nothing_left`], for keys that are used often: their parents are kept for a while.
     async fn assert_nothing_kept(&self) {
         sleep(ROUND_TRIP * 10).await;
         let left = self.remaining_paths();
         assert!(left.iter().all(|path| path.matches('/').count() == 4), "a lock node is left: {left:?}");
-        // The session looks for unused ones twice in that time.
+        // In this time the session looks twice for kept parents that are not used any more.
         sleep(RETENTION * 3 / 2).await;
         assert_eq!(self.remaining_paths(), [""; 0]);
     }
@@ -187,7 +187,7 @@ async fn session(ensemble: &SimEnsemble, doctor: &FaultInjector) -> GatewayLockS
         .await
 }
 
-/// The transaction was done, or was not.
+/// The two meanings of a lost answer: the transaction was done, or was not.
 fn lost_answers() -> [ZkRequestFate; 2] {
     [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())]
 }
@@ -203,7 +203,7 @@ fn release(tenure: GrantGuard) {
     tenure.mark_upstream_settled();
 }
 
-/// A lock alone costs two requests in one round trip, and one request to release it.
+/// Locking a single key costs two requests in one round trip, and one request to release it.
 #[test]
 fn single_lock_costs_one_round_trip() {
     simulated_time::run(async {
@@ -220,7 +220,7 @@ fn single_lock_costs_one_round_trip() {
     });
 }
 
-/// Requests of many keys at one time share transactions: less than one request to ZooKeeper for two locks.
+/// Requests for many keys at the same time share transactions: two locks cost less than one request to ZooKeeper.
 #[test]
 fn concurrent_requests_share_transactions() {
     const ROUNDS: u32 = 20;
@@ -249,7 +249,8 @@ fn concurrent_requests_share_transactions() {
     });
 }
 
-/// Another program has made the parent of one key. So the create of that parent fails in the shared transaction.
+/// If another program has created the parent of one key, and so the create of that parent fails in a shared
+/// transaction, the other keys of the transaction are still locked.
 #[test]
 fn one_refused_key_blocks_no_other() {
     simulated_time::run(async {
@@ -264,11 +265,11 @@ fn one_refused_key_blocks_no_other() {
         let tally = bench.count_requests();
         let began = Instant::now();
         let tenures = join_all((0..KEYS).map(|key| bench.acquire(key))).await;
-        // The request waits behind two others, is refused, and is repeated. The refused key uses the parent that is
-        // there.
+        // The shared transaction waits behind two others, is refused, and is repeated without the refused key, which
+        // is then locked below the existing parent.
         assert_eq!(began.elapsed(), ROUND_TRIP * 4);
         assert_eq!(tally.borrow().creates, 1);
-        // From now on this key is recorded as shared, and does not delay the other keys.
+        // From now on the gateway knows that this key is shared, so it does not delay the other keys again.
         tenures.into_iter().for_each(release);
         bench.assert_nothing_left().await;
         stranger.create(&parent, b"", NodeCreateMode::Container).await.expect("made");
@@ -286,7 +287,8 @@ fn one_refused_key_blocks_no_other() {
     });
 }
 
-/// Whether the transaction was done or not, each request finds out the result for its own key.
+/// If the answer to a shared transaction is lost, whether or not the transaction was done, each request finds out
+/// the result for its own key.
 #[test]
 fn lost_shared_transaction_leaves_no_node() {
     for fate in lost_answers() {
@@ -299,7 +301,7 @@ fn lost_shared_transaction_leaves_no_node() {
     }
 }
 
-/// Tenures of one key differ by the transactions that made their nodes.
+/// No two grants of the same key come from the same transaction, so their tokens differ.
 #[test]
 fn transactions_are_shared_across_keys_only() {
     simulated_time::run(async {
@@ -307,7 +309,7 @@ fn transactions_are_shared_across_keys_only() {
         let granted = RefCell::<BTreeMap<u32, Vec<u64>>>::default();
         join_all((0..KEYS * 2).map(async |client| {
             for round in 0..20 {
-                // Some keys have one client, and some have many.
+                // Each key has one client, and the other half of the clients uses the first five keys in turn.
                 let key = if client < KEYS { client } else { (client + round) % 5 };
                 let tenure = bench.acquire(key).await;
                 let epoch = tenure.predispatch_token().expect("nothing was sent").number();

@@ -1,5 +1,5 @@
-//! Locks of services that compare no tokens. The tests play the schedules of the model `delay`: which record the next
-//! holder finds, and how long it waits.
+//! Locks of services that compare no tokens: the record that the next holder finds, and the time that it waits. The
+//! tests play the schedules of the model `delay`.
 
 mod fixture;
 mod leaving;
@@ -22,7 +22,7 @@ use crate::{
     simulated_time,
 };
 
-/// An orderly handover costs no delay, and leaves no parent node once the key is unused.
+/// An orderly handover costs no delay, and leaves no parent node when the key is unused.
 #[test]
 fn orderly_handover_costs_no_delay() {
     simulated_time::run(async {
@@ -35,7 +35,7 @@ fn orderly_handover_costs_no_delay() {
                 assert!(waited < SOON, "{hold:?}: {waited:?}");
                 send(tenure, true);
             }
-            // A request waits behind a tenure that still holds the key.
+            // A request that waits while the key is still held is also granted without a delay.
             let held = take(&one, hold).await;
             let (waited, ()) = tokio::join!(timed_take(&other, hold), async {
                 sleep(T).await;
@@ -51,8 +51,8 @@ fn orderly_handover_costs_no_delay() {
     });
 }
 
-/// The model's `NO_DELAY` goes without the delay. Its `CLEAN_AFTER_UNKNOWN` writes a clean record in spite of the
-/// unknown outcome.
+/// The next holder waits for the delay after an unknown outcome. In the model, `NO_DELAY` leaves out the delay, and
+/// `CLEAN_AFTER_UNKNOWN` writes a clean record in spite of the unknown outcome.
 #[test]
 fn unknown_outcome_delays_next_holder() {
     simulated_time::run(async {
@@ -64,7 +64,8 @@ fn unknown_outcome_delays_next_holder() {
                 send(take(&one, hold).await, false);
                 let (waited, tenure) = timed_take(next, hold).await;
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}: {waited:?}");
-                // This holder has waited for the delay, and leaves in order.
+                // This holder has waited for the delay and releases the key in order, so the next one waits for
+                // none.
                 send(tenure, true);
                 let (waited, tenure) = timed_take(&one, hold).await;
                 assert!(waited < SOON, "{hold:?}: {waited:?}");
@@ -76,7 +77,7 @@ fn unknown_outcome_delays_next_holder() {
     });
 }
 
-/// A tenure reports only the first cause of its end. The unknown outcome comes later and must count nevertheless.
+/// An outcome that becomes unknown after the tenure has ended for another cause still imposes the delay.
 #[test]
 fn lost_outcome_after_end_imposes_delay() {
     simulated_time::run(async {
@@ -100,7 +101,8 @@ fn send_open(tenure: GrantGuard) {
     drop(tenure);
 }
 
-/// The model's `RETRIED_GRANT`: a record that is read after the first write may be the reader's own.
+/// A holder whose first write was not answered waits for the delay: the record that it reads may be its own
+/// (`RETRIED_GRANT` in the model).
 #[test]
 fn unanswered_first_write_is_not_clean() {
     for fate in [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())] {
@@ -115,7 +117,7 @@ fn unanswered_first_write_is_not_clean() {
                 assert!(asked.get(), "not exercised");
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
-                // If there was no holder before, the next holder waits for no delay.
+                // If there was no holder before, the lost answer costs no delay.
                 let asked = inject_once(&doctor, is_first_word, fate.clone());
                 let (waited, tenure) = timed_take(&other, LockReusePolicy::Strict).await;
                 assert!(asked.get() && waited < SOON, "{hold:?}, {fate:?}: {waited:?}");
@@ -127,7 +129,8 @@ fn unanswered_first_write_is_not_clean() {
     }
 }
 
-/// The model's `READ_EARLY`: while a request waits in the queue, the holder has yet to write its record.
+/// A request reads the holder's record when it is granted, and not while it waits: the holder may write its record
+/// meanwhile (`READ_EARLY` in the model).
 #[test]
 fn record_is_read_at_grant() {
     for hold in HOLDS {
@@ -135,7 +138,7 @@ fn record_is_read_at_grant() {
             let ensemble = ensemble();
             let (doctor, one) = gateway(&ensemble).await;
             let other = gateway(&ensemble).await.1;
-            // The first holder writes its record late, because the write is lost again and again.
+            // The first holder writes its record late, because each attempt to write fails for a while.
             let slow = Rc::new(Cell::new(true));
             let still = slow.clone();
             doctor.set_rule(move |request| match request {
@@ -174,8 +177,8 @@ fn record_is_read_at_grant() {
     }
 }
 
-/// The model's `GIVE_UP_CLEAN`: a request that waits less than the delay is refused. The delay elapses all the same,
-/// so that a later request is granted.
+/// A request that waits less than the delay is refused, but the delay elapses meanwhile, so that a later request is
+/// granted (`GIVE_UP_CLEAN` in the model).
 #[test]
 fn delay_elapses_despite_short_waits() {
     for hold in HOLDS {
@@ -193,7 +196,8 @@ fn delay_elapses_despite_short_waits() {
                         Err(AcquireError::Delayed(rest)) => {
                             assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
                         }
-                        // Strict requests wait in the queue behind the request that waits for the delay.
+                        // A strict request may also be refused because it waits behind an earlier request, which
+                        // waits for the delay.
                         Err(AcquireError::Locked) if hold == LockReusePolicy::Strict && refused > 0 => {}
                         Err(error) => panic!("{hold:?}: {error}"),
                     }
@@ -211,7 +215,8 @@ fn delay_elapses_despite_short_waits() {
     }
 }
 
-/// The gateway has sent nothing itself. Its record must keep the delay for the earlier holder's dispatches.
+/// A gateway that stops while it waits for the delay, and has sent nothing itself, leaves a record that keeps the
+/// delay of the earlier holder.
 #[test]
 fn stop_during_delay_preserves_its_length() {
     simulated_time::run(async {
@@ -236,7 +241,7 @@ fn stop_during_delay_preserves_its_length() {
     });
 }
 
-/// After a holder that died, the delay begins when its session is over.
+/// After a holder that died, the delay begins when its session expires.
 #[test]
 fn delay_starts_at_dead_session_expiry() {
     for hold in HOLDS {
@@ -258,7 +263,7 @@ fn delay_starts_at_dead_session_expiry() {
     }
 }
 
-/// A process that stops in order leaves clean records of its idle keys, and not of keys with a dispatch at work.
+/// A process that stops in order leaves clean records for its idle keys, but not for keys with a dispatch in flight.
 #[test]
 fn orderly_stop_cleans_idle_keys_only() {
     simulated_time::run(async {
@@ -287,7 +292,7 @@ fn orderly_stop_cleans_idle_keys_only() {
     });
 }
 
-/// A set waits for the longest delay of its keys, and leaves the same record at each of them.
+/// A set waits for the longest delay of its keys, and leaves the same record for each of them.
 #[test]
 fn set_waits_longest_key_delay() {
     simulated_time::run(async {
@@ -307,7 +312,7 @@ fn set_waits_longest_key_delay() {
         let left = Instant::now();
         for name in ["a", "b"] {
             let (_, tenure) = timed_take_set(&one, &[name]).await;
-            // The record of the other key may have been removed meanwhile.
+            // Only a lower bound holds for the second key, because its record may already have been removed.
             assert!(left.elapsed() >= DELAY, "{name}: {:?}", left.elapsed());
             send(tenure, true);
         }

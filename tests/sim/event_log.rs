@@ -1,4 +1,4 @@
-//! All events of one simulation in their order: those that the judge saw and those that the gateways logged.
+//! All events of one simulation in their order: those that the judge records, and those that the gateways log.
 
 use std::{
     fmt,
@@ -13,12 +13,12 @@ use tracing_subscriber::fmt::{format::Writer, time::FormatTime};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventLog(Arc<Mutex<Vec<u8>>>);
 
-/// Simulated time since the chronicle was opened.
+/// The simulated time since the log was opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SimLogTimestamp(Instant);
 
 impl EventLog {
-    /// Collects what is logged on this thread.
+    /// A subscriber that collects everything that is logged on this thread.
     pub(crate) fn subscriber(&self, level: Level) -> impl Subscriber + Send + Sync + use<> {
         let chronicle = self.clone();
         tracing_subscriber::fmt()

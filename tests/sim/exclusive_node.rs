@@ -1,5 +1,5 @@
-//! One node that gateways share with foreign programs. The maker of the node holds it. A gateway removes only its own
-//! node.
+//! One node that gateways share with foreign programs. The creator of the node holds the lock. A gateway removes
+//! only its own node.
 
 mod lost_answers;
 mod strangers;
@@ -33,7 +33,7 @@ use crate::{
 const T: Duration = Duration::from_secs(2);
 const NODE: &str = "/app/locks/7";
 
-/// A gateway's session, and the node that it shares.
+/// A gateway's session that takes part in the lock of the shared node.
 struct NodeFixture(SupervisedSession);
 
 impl Deref for NodeFixture {
@@ -55,7 +55,7 @@ impl NodeFixture {
         ExclusiveNodeAttempt::begin(&self.live(), &key("7"), NODE).await.expect("room")
     }
 
-    /// A request that holds the node.
+    /// Takes the lock with a request of this session.
     async fn acquire_lock(&self) -> (OwnLock, LockGrant) {
         let ours = self.begin_lock().await;
         let grant =
@@ -71,7 +71,7 @@ impl NodeFixture {
         self.ensemble.stat(NODE)
     }
 
-    /// Asserts that no node of ours is left, and that none is counted.
+    /// Asserts that no lock node of this session is left or registered.
     fn assert_clear(&self, what: &str) {
         let ours = self.node().filter(|seen| seen.owner == self.live().client.id());
         assert_eq!((ours, self.lock_nodes()), (None, Vec::new()), "{what}");
@@ -87,7 +87,7 @@ impl NodeFixture {
 struct ForeignProgram(SimSession);
 
 impl ForeignProgram {
-    /// Waits until the program has made the node. Returns the czxid.
+    /// Waits until the program has created the node. Returns the czxid.
     async fn wait_taken(&self) -> i64 {
         loop {
             match self.0.create(NODE, b"host-7", NodeCreateMode::Ephemeral).await {
@@ -112,13 +112,13 @@ impl ForeignProgram {
     }
 }
 
-/// Whether a transaction makes the shared node.
+/// True for a transaction that creates the shared node.
 fn creates_node(asked: SessionRequest<'_>) -> bool {
     let makes = |step: &MultiOp<'_>| matches!(step, MultiOp::Create { path, .. } if *path == NODE);
     matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(makes))
 }
 
-/// Starts a request that waits until it can make the node.
+/// Starts a request that waits until it can create the node.
 fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, LockGrant)>) {
     let mut asker = WaitingRequest::default();
     let behind = asker.behind.clone();
@@ -129,7 +129,8 @@ fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, LockGrant)>) 
     (behind, granted)
 }
 
-/// The creator of the node holds the lock, and the next holder has a larger number, also among other programs.
+/// The creator of the node holds the lock, and each holder's number is larger than the one before, whether the
+/// holder is a gateway or a program.
 #[test]
 fn creator_holds_and_numbers_grow() {
     simulated_time::run(async {
@@ -167,7 +168,7 @@ fn creator_holds_and_numbers_grow() {
     });
 }
 
-/// Our requests queue, are granted in order, and only the first of them looks at the node.
+/// Requests of one gateway queue and are granted in order, and only the first of them watches the node.
 #[test]
 fn only_first_waiter_watches_node() {
     simulated_time::run(async {
@@ -219,7 +220,7 @@ fn impatient_request_is_refused_at_once() {
     });
 }
 
-/// Missing nodes above the lock node are created to stay, and existing ones are left as they are.
+/// Missing nodes above the lock node are created as persistent nodes, and existing ones are left unchanged.
 #[test]
 fn missing_parents_are_created_persistent() {
     simulated_time::run(async {
@@ -237,7 +238,7 @@ fn missing_parents_are_created_persistent() {
     });
 }
 
-/// A node that ends with no session is refused as a lock, with a message that names `lock_path`.
+/// A node that is not ephemeral is not accepted as a lock, with a message that names `lock_path`.
 #[test]
 fn persistent_node_is_no_lock() {
     for kind in [NodeCreateMode::Persistent, NodeCreateMode::Container] {
@@ -263,7 +264,8 @@ fn persistent_node_is_no_lock() {
     }
 }
 
-/// A forgotten lock node of this session is removed. Unsigned ones and those of other sessions stay.
+/// The janitor removes a lock node of this session that has no owner. Nodes without its signature and those of other
+/// sessions stay.
 #[test]
 fn janitor_removes_only_own_forgotten_nodes() {
     simulated_time::run(async {
@@ -283,7 +285,7 @@ fn janitor_removes_only_own_forgotten_nodes() {
             .await
             .map(|made| format!("{in_line}{:010}", made.sequence))
             .expect("new");
-        // A node of this session from another recipe, and a node of another session.
+        // A node of this session that another recipe created, and a node of another session.
         live.client.create("/app/unsigned", b"x", NodeCreateMode::Ephemeral).await.expect("new");
         plain.0.create("/app/theirs", forgotten.as_bytes(), NodeCreateMode::Ephemeral).await.expect("new");
         sleep(T * 3).await;

@@ -1,4 +1,4 @@
-//! A client library with faults of its own, beside those of the wire. It may report a wrong state of the connection,
+//! A ZooKeeper client library with faults of its own, beside those of the connection: it may report a wrong state,
 //! answer at once, or give an answer that differs from what the server did.
 
 mod client;

@@ -1,6 +1,7 @@
-//! Gateways under random schedules of accidents. Their promises about locks must hold in every schedule.
+//! Gateways under random schedules of accidents, in each of which their promises about locks must hold.
 //!
-//! The judge sees tenures as a request and a guard would see them. Only the log of the janitor is read from inside.
+//! The judge sees tenures from outside, as a request and a guard do. Only the log of the janitor is read in
+//! addition.
 
 mod bound;
 mod gateway;
@@ -36,7 +37,7 @@ fn wild_schedules_end_without_leftovers() {
     assert_storm_is_safe(StormKind::Wild, "wild", 20);
 }
 
-/// A gateway whose clock runs too slowly is caught: in some schedule two requests hold a lock together.
+/// The judge detects a gateway whose clock runs too slowly: in some schedule two requests hold the same lock.
 #[test]
 fn slow_clock_is_caught() {
     let first = run::seed("slow");
@@ -48,8 +49,8 @@ fn slow_clock_is_caught() {
     assert!(caught, "fifty schedules without a lock held twice");
 }
 
-/// Prints a failing schedule, because the seed alone does not repeat it. The seed fixes the requests and the
-/// accidents. It does not fix which of several ready branches `tokio::select!` takes.
+/// Plays schedules, and prints a failing one. The seed alone does not repeat it: it determines the requests and the
+/// accidents, but not which of several ready branches `tokio::select!` takes.
 fn assert_storm_is_safe(storm: StormKind, name: &str, cases: u32) {
     let first = run::seed(name);
     let cases = run::cases(cases);
@@ -92,7 +93,7 @@ fn assert_storm_is_safe(storm: StormKind, name: &str, cases: u32) {
     assert!(counts.iter().all(|(_, count)| *count * 10 >= cases as usize), "not exercised: {counts:?}");
 }
 
-/// The time in which accidents happen.
+/// The time during which accidents happen.
 const ACCIDENTS: Duration = Duration::from_secs(15);
 
 /// Plays the simulation of one seed. Returns the violations.
@@ -116,7 +117,8 @@ fn play_with_log(storm: StormKind, clocks: ClockSpeed, seed: u64, level: Level) 
         play(storm, clocks, seed).await
     });
     let text = chronicle.text();
-    // The janitor is the last resort. It must never find a node without an owner.
+    // The janitor removes nodes without an owner as a last resort. If it finds one, a request has left it: a
+    // violation.
     wrong.extend(text.lines().filter(|line| line.contains("without an owner")).map(str::to_owned));
     (wrong, text)
 }

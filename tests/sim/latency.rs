@@ -1,4 +1,4 @@
-//! Servers that answer more slowly than a heartbeat may take. The gateway has no session deadline meanwhile. It keeps
+//! Servers that answer more slowly than heartbeats require. The gateway has no session deadline meanwhile, and keeps
 //! the session, because a new session would be no faster.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
@@ -24,7 +24,7 @@ use crate::{
 };
 
 const T: Duration = Duration::from_secs(12);
-/// The time in one direction.
+/// The latency of a message in one direction.
 const SLOW: Duration = Duration::from_millis(1500);
 
 /// A session whose heartbeats are acknowledged too slowly is kept but not ready, and that is logged once.

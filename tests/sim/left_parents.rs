@@ -1,5 +1,5 @@
-//! A request that is refused after it made the parents of its node removes them. ZooKeeper never removes a container
-//! that never had a child. What the server refuses to remove is tried again.
+//! A request that is refused after it has created the parents of its node removes them: ZooKeeper never removes a
+//! container that never had a child. If the server refuses the removal, it is tried again.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -32,14 +32,15 @@ fn parents(ensemble: &SimEnsemble) -> Vec<String> {
 }
 
 async fn start(doctor: &FaultInjector) -> (SimEnsemble, GatewayLockStack) {
-    // The server removes no empty containers during the test.
+    // So long an interval that the server removes no empty containers during the test.
     let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
     let ensemble = SimEnsemble::start(settings);
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
     (ensemble, GatewayLockStack::new(library).await)
 }
 
-/// A parent from an earlier round is removed too, if a later round is refused or if no round is left.
+/// A set that is refused removes also the parents from its earlier attempts, whether a later attempt is refused or
+/// none is left.
 #[test]
 fn refused_set_leaves_no_parent() {
     for refused_after in [2, u32::MAX] {
@@ -50,7 +51,7 @@ fn refused_set_leaves_no_parent() {
             doctor.set_rule(move |request| match request {
                 SessionRequest::Commit { steps } if steps.iter().all(is_sequential) => {
                     let now = round.replace(round.get() + 1);
-                    // As if the parent had disappeared in between.
+                    // The answer for a parent that has disappeared since it was created.
                     let no = if now < refused_after { ZkError::NoNode } else { throttled() };
                     ZkRequestFate::Refused(no)
                 }
@@ -65,19 +66,20 @@ fn refused_set_leaves_no_parent() {
     }
 }
 
-/// From the fifth round on, the parent is made by a request of its own, before the node.
+/// A single key that is refused removes its parent, which attempts from the fifth on create in a separate request
+/// before the node.
 #[test]
 fn refused_node_leaves_no_parent() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
-        // Makes the folder above the parent.
+        // Creates the folder above the parent.
         drop(locks.acquire(&["a"], LockReusePolicy::Strict).await.expect("free"));
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0], "of a request that is over");
         let there = ensemble.clone();
         doctor.set_rule(move |request| match request {
-            // As if another client had made the parent, and removed it before our request.
+            // The answers for a parent that another client created, and removed before our next request.
             SessionRequest::Commit { steps } if steps.iter().any(is_sequential) => {
                 ZkRequestFate::Refused(ZkError::NodeExists)
             }
@@ -99,7 +101,7 @@ fn refused_node_leaves_no_parent() {
     });
 }
 
-/// A server that refuses for a while does not get the request without end meanwhile.
+/// While the server refuses a removal, it is tried again after pauses, and not in a busy loop.
 #[test]
 fn refused_removal_retries_after_pause() {
     simulated_time::run(async {
@@ -107,7 +109,7 @@ fn refused_removal_retries_after_pause() {
         let (ensemble, locks) = start(&doctor).await;
         let tenure = locks.acquire(&["a"], LockReusePolicy::Strict).await.expect("free");
         let [parent] = &parents(&ensemble)[..] else { panic!("one key") };
-        // Another client waits in the queue, so the node is removed without its parent.
+        // Another client waits in the queue, so that the release removes the node without its parent.
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         other
             .create(&format!("{parent}/_c_0-w-"), b"", NodeCreateMode::EphemeralSequential)

@@ -1,5 +1,5 @@
-//! The nodes of each kind of lock, without the tenures above it: which of them are watched, which may be removed, and
-//! the cost of their release.
+//! The nodes of each kind of lock, without tenures: which of them are watched, which may be removed, and the number
+//! of requests that their release takes.
 
 mod fixture;
 mod sets;
@@ -25,10 +25,11 @@ use crate::{
     supervised::SupervisedSession,
 };
 
-/// The janitor comes several times meanwhile.
+/// So long that the janitor runs several times meanwhile.
 const LONG: Duration = Duration::from_secs(20);
 
-/// An attempt that is dropped before it has cleared its nodes, as after a panic: they may still hold.
+/// An attempt that is dropped without removing its nodes, as after a panic, leaves them, because they may still
+/// hold.
 #[test]
 fn dropped_attempt_keeps_its_nodes() {
     for (kind, attempts) in ALL {
@@ -49,7 +50,7 @@ fn dropped_attempt_keeps_its_nodes() {
     }
 }
 
-/// All nodes of a holder are removed in one request, and no request follows.
+/// All nodes of a holder are removed by one request, and no request follows.
 #[test]
 fn release_takes_one_request() {
     for (kind, _) in ALL {
@@ -66,7 +67,8 @@ fn release_takes_one_request() {
     }
 }
 
-/// Watches while `happens`, and returns the paths that were reported as gone. `Err`: it still watches.
+/// Watches a lock while `happens` runs. `Ok`: the watch has ended, after it reported these paths as gone. `Err`: it
+/// goes on.
 async fn watch_while(
     session: &SupervisedSession,
     held: &HeldLock,
@@ -77,7 +79,7 @@ async fn watch_while(
     let watched = async {
         let watching = timeout(LONG, held.watch_own(&gone));
         let happening = async {
-            // The watches are set by then.
+            // Wait until the watches are set.
             sleep(T).await;
             happens().await;
         };
@@ -97,14 +99,14 @@ fn holder_learns_of_each_removed_node() {
                 let session = SupervisedSession::start(T).await;
                 let held = hold(&session, kind).await;
                 let Some(stolen) = nodes(&session).get(at).cloned() else { return };
-                // The place in the queue for a shared node is no lock.
+                // The place in the queue for a shared node is not the lock itself, so its loss is not reported.
                 if matches!(held, HeldLock::Shared(_)) && stolen != SHARED {
                     return;
                 }
                 let steals = async || session.ensemble.steal(&stolen);
                 let told = watch_while(&session, &held, steals).await;
                 let lock = match held {
-                    // A node in the queue is reported by the parent of its key.
+                    // For a native lock the path of the key's parent is reported, and not that of the node.
                     HeldLock::One(_) => stolen.rsplit_once('/').expect("absolute").0.to_owned(),
                     HeldLock::Shared(_) | HeldLock::Permit(_) => stolen,
                 };
@@ -132,7 +134,7 @@ fn session_end_reports_no_removal() {
     }
 }
 
-/// The client library has died: each request fails like this, for ever.
+/// If the client library has died, so that each request fails with this error, the watch ends with the session.
 #[test]
 fn watch_ends_with_session_without_client() {
     for (kind, _) in ALL {
@@ -152,7 +154,7 @@ fn watch_ends_with_session_without_client() {
     }
 }
 
-/// Each watch fires.
+/// Writes to every lock node, which fires the watch on each.
 async fn write_to_all(session: &SupervisedSession, stranger: &SimSession) {
     for path in nodes(session) {
         stranger.commit(&[MultiOp::Set { path: &path, data: b"a note" }]).await.expect("there");
@@ -186,7 +188,7 @@ fn undisturbed_holder_sends_no_requests() {
     }
 }
 
-/// Another client writes into the node: it is ours all the same, and is held and removed.
+/// A node that another client writes to still belongs to its holder: it is held and removed.
 #[test]
 fn overwritten_node_is_kept_and_removed() {
     for (kind, _) in ALL {
@@ -204,8 +206,8 @@ fn overwritten_node_is_kept_and_removed() {
     }
 }
 
-/// By the time that we look, another client has made a node at this path: it is reported as a loss, and not removed.
-/// The name of a node in the queue is unique, so this cannot happen to it.
+/// A node that another client creates at the path of a removed one is reported as a loss, and not removed. This can
+/// happen only to shared nodes and permits: the names of nodes in a queue are unique.
 #[test]
 fn replacement_node_is_reported_and_left() {
     for kind in [LockKind::Shared, LockKind::Permit] {

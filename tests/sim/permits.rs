@@ -1,4 +1,5 @@
-//! A key with permits: never more holders than permits, first come, first served. The tokens of each permit grow.
+//! A key with permits: never more holders than permits, granted in the order of arrival. The tokens of each permit
+//! grow.
 
 mod each_step;
 mod fixture;
@@ -18,7 +19,7 @@ use crate::{
     simulated_time,
 };
 
-/// The newest epoch of each permit, as a guard would keep it.
+/// The newest epoch of each permit, as a guard would store it.
 #[derive(Default)]
 struct PermitEpochs(BTreeMap<u16, u64>);
 
@@ -41,7 +42,7 @@ fn permits_are_granted_in_order() {
         let mut asking = Vec::new();
         for number in 0..12 {
             asking.push(spawn_acquire(&stage.gateways[number % 2], semaphore(3)));
-            // In this order.
+            // A pause, so that the requests arrive in this order.
             sleep(T / 50).await;
         }
         let mut asking = asking.into_iter();
@@ -70,7 +71,7 @@ fn permits_are_granted_in_order() {
     });
 }
 
-/// The queue of a gateway counts the requests that wait behind all holders, and not the holders.
+/// The queue limit of a gateway counts the requests that wait, and not the holders.
 #[test]
 fn queue_limit_excludes_permit_holders() {
     simulated_time::run(async {
@@ -90,7 +91,7 @@ fn queue_limit_excludes_permit_holders() {
     });
 }
 
-/// The number of requests to ZooKeeper by all waiting requests when one holder leaves.
+/// The number of requests to ZooKeeper that all waiting requests send when one holder releases its permit.
 async fn requests_when_one_leaves(waiters: usize) -> u32 {
     let stage = PermitFixture::new(2).await;
     let mut held = Vec::new();
@@ -111,8 +112,8 @@ async fn requests_when_one_leaves(waiters: usize) -> u32 {
     counted
 }
 
-/// Only the next request in the queue looks at the key, and the one behind it is woken when the next one holds. No
-/// other request is woken.
+/// A release wakes only the next request in the queue, and after its grant the one behind it. No other request is
+/// woken.
 #[test]
 fn release_wakes_two_waiters_only() {
     let few = simulated_time::run(requests_when_one_leaves(3));
@@ -121,8 +122,8 @@ fn release_wakes_two_waiters_only() {
     assert!(many <= 16, "{many}");
 }
 
-/// The request in front gets its permit just before the request behind sets its watch on it. The list of nodes must be
-/// read after the watch was set.
+/// A request reads the list of nodes after it has set its watch: the request before it may have got its permit just
+/// before, so that the watch alone would miss the next release.
 #[test]
 fn newly_first_waiter_sees_release() {
     simulated_time::run(async {
@@ -158,8 +159,8 @@ fn newly_first_waiter_sees_release() {
     });
 }
 
-/// Two requests may have permits. The later one is faster: twice it gets a permit and releases it before the earlier
-/// one has its own. The earlier one has the oldest place in the queue, and its token must be the newest.
+/// A slow grant gets the newest token. While the first request in the queue is slow, another one gets and releases a
+/// permit twice; the first one's token is newer than both.
 #[test]
 fn slow_grant_gets_newest_token() {
     simulated_time::run(async {
@@ -220,7 +221,8 @@ fn other_permit_count_is_refused() {
     });
 }
 
-/// The last holder with the former number of permits leaves while the first request with the new number arrives.
+/// If the last holder with the former number of permits releases while the first request with the new number
+/// arrives, that request is granted.
 #[test]
 fn changed_permit_count_refuses_no_request() {
     simulated_time::run(async {
@@ -235,7 +237,7 @@ fn changed_permit_count_refuses_no_request() {
     });
 }
 
-/// The queue shows holders with their permits, and an operator who breaks one frees its permit.
+/// The listed queue shows holders with their permits, and an operator who breaks a holder's lock frees its permit.
 #[test]
 fn broken_holder_frees_its_permit() {
     simulated_time::run(async {
@@ -267,8 +269,8 @@ fn broken_holder_frees_its_permit() {
     });
 }
 
-/// The loss of either node must end the lock validity. Without the place in the queue, other gateways count one holder
-/// less. Without the permit, another holder takes the permit.
+/// The loss of either node of a holder ends its lock validity. Without the place in the queue, other gateways count
+/// one holder less. Without the permit node, another request takes the permit.
 #[test]
 fn lost_place_or_permit_ends_validity() {
     for permit in [true, false] {

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use fencegate_policies::{file, plan::GatewayPlan};
 use fencegate_tests::policy::TestPolicy;
 
-/// The ensemble's tick is 200 ms.
+/// A plan for an ensemble whose tick is 200 ms.
 pub(crate) fn plan(gateway: &str, zookeeper: SocketAddr, session_timeout: Duration) -> GatewayPlan {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let policy = TestPolicy::new(gateway, zookeeper, ROOT, nowhere)
@@ -14,5 +14,5 @@ pub(crate) fn plan(gateway: &str, zookeeper: SocketAddr, session_timeout: Durati
     loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
-/// Of every installation here: each has an ensemble of its own.
+/// The root of every installation here: each has its own ensemble, so the roots may be equal.
 pub(crate) const ROOT: &str = "/fencegate";

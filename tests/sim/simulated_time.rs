@@ -1,11 +1,13 @@
-//! Runs a future in simulated time: the clock jumps to the next timer whenever nothing can go on.
+//! Runs a future in simulated time: the clock jumps to the next timer whenever no task is ready.
 
 use std::{future::Future, time::Duration};
 
 use tokio::{runtime::Builder, task::LocalSet, time::timeout};
 
+/// Runs a future, and returns its output.
+///
 /// # Panics
-/// When the future is not done within an hour of simulated time: something waits for ever.
+/// If the future is not done within an hour of simulated time, because something waits for ever.
 pub(super) fn run<T>(simulation: impl Future<Output = T>) -> T {
     const HOUR: Duration = Duration::from_secs(3600);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");

@@ -1,4 +1,4 @@
-//! One session of a gateway, and no tenures above it: a test calls the lock recipes itself.
+//! One session of a gateway without tenures: a test calls the lock recipes itself.
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use crate::{
     plan::ROOT,
 };
 
-/// The fingerprint of its plan.
+/// The fingerprint of the gateway's plan.
 const PLAN: u64 = 7;
 
 pub(crate) struct SupervisedSession {
@@ -42,7 +42,7 @@ pub(crate) struct SupervisedSession {
 }
 
 impl SupervisedSession {
-    /// Returns when there is a session.
+    /// Starts a gateway's session. Returns when it is established.
     pub(crate) async fn start(session_timeout: Duration) -> Self {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let doctor = FaultInjector::new();
@@ -68,13 +68,13 @@ impl SupervisedSession {
         self.current.session().expect("a session")
     }
 
-    /// A session of another client.
+    /// Connects a session of another client.
     pub(crate) async fn connect_other(&self) -> SimSession {
         let wire = self.ensemble.wire();
         self.ensemble.client(&wire, self.session_timeout).connect().await.expect("a session")
     }
 
-    /// The paths of what stands below the parents of keys.
+    /// The paths of all lock nodes.
     pub(crate) fn lock_nodes(&self) -> Vec<String> {
         let below = format!("{ROOT}/locks/");
         let of_a_key =

@@ -1,5 +1,5 @@
-//! A request may give up before the create of its node was sent. It leaves no node: the collected create is still
-//! sent, and the cleanup looks for the node after it.
+//! A request that is given up before the create of its node is sent leaves no node: the create, which is already
+//! queued, is still sent, and the cleanup looks for the node after it.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn abandoned_unsent_create_is_removed_later() {
                 LockAttempt::begin(&live, &key(name), &LockLocation::Native, LockMode::Exclusive).await;
             begun.expect("there is room")
         };
-        // The folder of all of them is there.
+        // A first lock of each key creates the folder of the keys.
         let mut attempts = Vec::new();
         for number in 0..4 {
             let attempt = begin(&format!("key-{number}")).await;
@@ -39,7 +39,7 @@ fn abandoned_unsent_create_is_removed_later() {
         }
         session.doctor.wire().delay(WAY..WAY);
         for attempt in &attempts {
-            // Sends its requests, and gives up at once, as after a panic.
+            // Polled once, the attempt queues its create, and is then dropped, as after a panic.
             assert!(Box::pin(attempt.acquire(&mut WaitingRequest::default())).now_or_never().is_none());
         }
         let cleared = async {

@@ -1,5 +1,5 @@
-//! The sequence numbers of the nodes below one parent come to their limit: the parent is replaced when the queue below it
-//! is empty, and tokens go on growing.
+//! The sequence numbers of the nodes below one parent reach their limit: the parent is replaced when the queue below
+//! it is empty, and tokens go on growing.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::{
 
 const T: Duration = Duration::from_secs(2);
 
-/// Nodes with the numbers 0 to 2 may hold.
+/// Only nodes with the numbers 0 to 2 may hold.
 const LIMIT: u32 = 2;
 
 struct SequenceFixture {
@@ -46,7 +46,7 @@ impl SequenceFixture {
         Self { ensemble, gateways, looker }
     }
 
-    /// Requests these keys at a gateway.
+    /// Requests keys at a gateway.
     fn spawn_acquire(
         &self,
         gateway: usize,
@@ -64,7 +64,7 @@ impl SequenceFixture {
         spawn_local(acquire(self.gateways[gateway].keeper.clone(), names.to_vec(), of.clone()))
     }
 
-    /// Returns when so many nodes wait in the queue of the key.
+    /// Returns when this number of nodes wait in the queue of the key.
     async fn wait_queued(&self, name: &str, many: usize) {
         let parent = parent(name);
         loop {
@@ -86,7 +86,8 @@ impl SequenceFixture {
     }
 }
 
-/// How keys are locked: how long a request may go on after its holder is gone, and where the locks are.
+/// The options of a request: the time for which it may go on after its holder is gone, and the locations of the
+/// locks.
 #[derive(Clone, Default)]
 struct KeyOptions {
     delay: Option<Duration>,
@@ -112,7 +113,7 @@ async fn acquire(
         .await
 }
 
-/// Digits of the number that the server appends.
+/// The number of digits that the server appends to a sequential name.
 const DIGITS: usize = 10;
 
 fn sequence(tenure: &GrantGuard) -> u32 {
@@ -126,7 +127,8 @@ fn release(tenure: GrantGuard) {
     drop(tenure);
 }
 
-/// The queue is never empty, so the parent stays and its numbers are used up.
+/// Hands keys over from gateway to gateway. The queue is not empty at a handover, so the parent stays until its
+/// numbers are used up.
 async fn hand_over(stage: &SequenceFixture, names: &[&'static str], times: usize) -> Vec<(u64, u32)> {
     let mut seen = Vec::new();
     let mut held = stage.spawn_acquire(0, names).await.expect("no panic").expect("free");
@@ -136,7 +138,8 @@ async fn hand_over(stage: &SequenceFixture, names: &[&'static str], times: usize
         if sequence(&held) < LIMIT {
             stage.wait_queued(names[0], 2).await;
         } else {
-            // Its node has a number above the limit. It goes, and waits for the end of the parent.
+            // The next request's node has a number above the limit: it is removed, and the request waits until the
+            // parent is replaced.
             sleep(T / 2).await;
             stage.wait_queued(names[0], 1).await;
         }
@@ -154,7 +157,7 @@ fn assert_numbers_restart(seen: &[(u64, u32)]) {
     assert_eq!(numbers, [0, 1, 2, 0, 1, 2, 0], "each number is used, and they begin anew");
 }
 
-/// Sequence numbers begin anew below a new parent when they are used up, and tokens grow nevertheless.
+/// When the sequence numbers are used up, they begin anew below a new parent, and tokens still grow.
 #[test]
 fn numbers_restart_below_new_parent() {
     simulated_time::run(async {
@@ -164,7 +167,7 @@ fn numbers_restart_below_new_parent() {
     });
 }
 
-/// The sequence numbers of the keys of a set begin anew below new parents as well, and tokens grow.
+/// When the sequence numbers of a set's keys are used up, they begin anew below new parents, and tokens still grow.
 #[test]
 fn numbers_of_set_keys_restart() {
     simulated_time::run(async {
@@ -174,7 +177,8 @@ fn numbers_of_set_keys_restart() {
     });
 }
 
-/// A parent with a record is not replaced: the request above the last number is refused, and the record stays.
+/// A parent with a record is not replaced: a request whose number is above the last one is refused, and the record
+/// stays.
 #[test]
 fn parent_with_record_is_not_replaced() {
     simulated_time::run(async {
@@ -208,7 +212,7 @@ fn parent_replacement_waits_for_foreign_nodes() {
     simulated_time::run(async {
         let stage = SequenceFixture::new().await;
         let parent = parent("hot");
-        // Nodes of another client have used up the numbers, and one of them stays for a while.
+        // Nodes of another client have used up the numbers, and stay for a while.
         for folder in [format!("{ROOT}/locks"), parent.rsplit_once('/').expect("absolute").0.to_owned()] {
             drop(stage.looker.create(&folder, b"", NodeCreateMode::Persistent).await);
         }
@@ -230,11 +234,12 @@ fn parent_replacement_waits_for_foreign_nodes() {
     });
 }
 
-/// The last number below a parent that is not replaced. At 2^31 - 1 the server gives one number to several nodes.
+/// The last number below a parent that is not replaced. Numbers near 2^31 - 1 are not used, because there the server
+/// gives one number to several nodes.
 const LAST: i32 = i32::MAX - (1 << 20) + 1;
 
-/// Parents with a record and those of foreign programs are not replaced, so a request with a number above the last one
-/// is refused.
+/// A request whose number is above the last one is refused below parents that are not replaced: those with a record,
+/// and those of foreign programs.
 #[test]
 fn number_after_last_is_refused() {
     let foreign = LockLocation::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/hot".into() };

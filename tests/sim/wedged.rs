@@ -1,5 +1,5 @@
-//! A client library whose task has ended silently. The session claims to be connected, and every operation fails at
-//! once. The gateway gives the session up, and makes a new one.
+//! A client library whose task has ended silently: the session claims to be connected, and every operation fails at
+//! once. The gateway abandons the session and starts a new one.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -31,13 +31,13 @@ fn library(doctor: &FaultInjector) -> FaultyClient {
     FaultyClient { ensemble, timeout: T, doctor: doctor.clone() }
 }
 
-/// From now on every answer of the library leaves open whether the operation was done.
+/// From now on every operation of the library fails with an error that does not tell whether it was done.
 fn end_task(doctor: &FaultInjector) {
     doctor.end_task(ZkError::Ambiguous("nobody listens".into()));
     doctor.wire().disconnect(UndeliveredRequestFate::Lost);
 }
 
-/// A session that answers nothing and does not end is given up, and another one replaces it.
+/// A session that answers nothing and does not end is abandoned, and another one replaces it.
 #[test]
 fn unanswering_session_is_given_up() {
     simulated_time::run(async {
@@ -78,7 +78,7 @@ async fn wait_session(seen: &mut watch::Receiver<SessionState>) -> i64 {
     }
 }
 
-/// The keys of a session that was given up, held or new, are granted under the next session.
+/// Keys of a session that was abandoned, held ones and new ones, are granted under the next session.
 #[test]
 fn keys_move_to_next_session() {
     simulated_time::run(async {
@@ -103,8 +103,8 @@ fn keys_move_to_next_session() {
     });
 }
 
-/// The supervisor learns of the end only with the next heartbeat. Until then every operation of a key's task fails at
-/// once. Such a task must yield nevertheless.
+/// The task of a key yields although every operation of its session fails at once: the supervisor learns of the
+/// session's end only with the next heartbeat.
 #[test]
 fn key_of_ended_session_yields() {
     simulated_time::run(async {

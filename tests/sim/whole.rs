@@ -1,9 +1,10 @@
 //! Whole gateways, a guard, an upstream and clients, in one process and in simulated time, under random schedules of accidents.
 //!
-//! What runs is what the binary runs: requests come in through its listeners, and leave through its pools. Simulated are the
-//! [`network`] with its [`connection`]s, the clock, and ZooKeeper. A [`schedule`] is [drawn](generate) from a seed and played in a
-//! [`world`]; the judge of all histories gives the [`verdict`]. Each seed is played in a process of its own (see [`sim_run`]), so
-//! that nothing but its seed makes a difference. One that fails is [shrunk](shrink) to the events that it takes.
+//! The gateways run the code of the binary: requests come in through its listeners, and leave through its pools.
+//! Simulated are the [`network`] with its [`connection`]s, the clock, and ZooKeeper. A [`schedule`] is
+//! [generated](generate) from a seed and played in a [`world`]; the judge of all histories gives the [`verdict`].
+//! Each seed is played in a process of its own (see [`sim_run`]), so that only the seed determines the run. A
+//! schedule that fails is [shrunk](shrink) to the events that the failure needs.
 
 mod addresses;
 mod clients;
@@ -44,7 +45,7 @@ fn no_schedule_breaks_gateway_promise() {
     if let Some((failing, wrong)) = failed.values().next() {
         panic!("{}", shrink::describe(failing, wrong));
     }
-    // The least number of each event in a hundred schedules.
+    // The minimum number of each event in a hundred schedules.
     for (what, least) in [("executions", 1500), ("tenures", 800), ("lease", 50), ("outcome-unknown", 20)] {
         let often = seen.get(what).copied().unwrap_or_default();
         assert!(
@@ -54,8 +55,8 @@ fn no_schedule_breaks_gateway_promise() {
     }
 }
 
-/// Keys got other names and then their old ones again, while a client held a lease of an old name. Requests under the names in between
-/// had newer tokens than the lease. A run of 2,000 seeds found it.
+/// A lease of an old key name is refused after the keys were renamed and renamed back while a client held it:
+/// requests under the names in between had newer tokens. A run of 2,000 seeds found this schedule.
 #[test]
 fn lease_predating_key_names_is_refused() {
     let play = SimRun::new(1_795_675_023).with_log().run();
@@ -64,10 +65,10 @@ fn lease_predating_key_names_is_refused() {
     assert!(refused > 0, "not exercised: {}", play.chronicle);
 }
 
-/// The number of schedules that a quarter of a minute allows.
+/// The number of schedules that are played in a quarter of a minute.
 const CASES: u32 = 60;
 
-/// This test also runs as the child process that plays a seed.
+/// A seed determines every event of its run. The test also is the child process that plays a seed.
 #[test]
 fn seed_has_one_history() {
     if sim_run::is_child_process() {
@@ -99,8 +100,8 @@ fn failing_schedule_is_shrunk() {
     assert!(!shrunk.run().wrong.is_empty(), "it still fails");
 }
 
-/// The number of schedules with a standstill on the way to the service: a tenth of the requested cases, because these
-/// take long.
+/// The number of schedules with a standstill between guard and service: a tenth of the requested cases, because
+/// these take long.
 fn standstill_cases() -> u64 {
     u64::from(run::cases(120)).div_ceil(10)
 }
@@ -109,10 +110,10 @@ fn standstills(way: UpstreamPath, first: u64, plays: u64) -> impl Iterator<Item 
     (0..plays).map(move |number| SimRun::new(first.wrapping_add(number)).with_standstills(way))
 }
 
-/// What was seen in the schedules of this run.
+/// Plays schedules with standstills, and returns the number of events of each kind.
 ///
 /// # Panics
-/// If a promise was broken.
+/// If a promise is broken.
 fn assert_standstills_safe(way: UpstreamPath, cases: u64) -> BTreeMap<String, u64> {
     let first = run::seed_from(0, "standstills");
     let RunResults { failed, seen } = run_all(standstills(way, first, cases), 1);
@@ -123,7 +124,7 @@ fn assert_standstills_safe(way: UpstreamPath, cases: u64) -> BTreeMap<String, u6
     seen
 }
 
-/// With a filter, no relay, queue or instance that stands still breaks a promise.
+/// With a filter, no promise is broken when a relay, a queue or an instance is paused.
 #[test]
 fn with_filter_no_standstill_breaks_promise() {
     let cases = standstill_cases();
@@ -132,7 +133,8 @@ fn with_filter_no_standstill_breaks_promise() {
     assert!(refused > cases / 3, "not exercised: {seen:?}");
 }
 
-/// Without a filter, a standstill longer than the wait is outside of the promise, and answers stay true.
+/// Without a filter, a pause longer than the guard waits may let executions overlap, which is outside of the
+/// promise. Responses stay true.
 #[test]
 fn without_filter_standstill_is_outside_promise() {
     let cases = standstill_cases();
@@ -153,23 +155,23 @@ fn filter_passing_late_requests_is_caught() {
     assert_caught_behind_filter(SafetyRule::Filter, 0);
 }
 
-/// What the guard writes into `Fencing-Not-After` is what the filter goes by.
+/// Simulation catches a guard that states too late a time in `Fencing-Not-After`.
 #[test]
 fn late_not_after_is_caught() {
     assert_caught_behind_filter(SafetyRule::NotAfter, 98);
 }
 
-/// The most seeds until a build without one of the rules is caught.
+/// The maximum number of seeds until a build without one of the rules is caught.
 const CAUGHT_WITHIN: u64 = 500;
 
-/// The most seeds that each run of all tests plays in vain before the one that is caught.
+/// The maximum number of seeds that a run of all tests plays before the one that is caught.
 const IN_VAIN: u64 = 20;
 
-/// The first run that is caught without the rule, and what goes wrong in it. `first`: the seed to begin with, which is the
-/// one that was caught when this was written. A change of the schedules moves it.
+/// Finds the first run that fails without the rule, and its violations. `first`: the seed to begin with, which is
+/// the one that failed when this was written. A change of the generator moves it.
 ///
 /// # Panics
-/// If none is caught, or one so far from `first` that the search costs each run of all tests a minute.
+/// If no run fails, or only one so far from `first` that the search would cost each run of all tests a minute.
 fn find_caught(plays: impl Iterator<Item = SimRun>, rule: SafetyRule, first: u64) -> (SimRun, Vec<String>) {
     let (failing, wrong) = first_failing(plays.map(|play| play.without(rule)))
         .unwrap_or_else(|| panic!("{CAUGHT_WITHIN} seeds without {rule:?}"));
@@ -188,12 +190,12 @@ fn assert_caught_without(rule: SafetyRule, first: u64) {
     assert_rule_decides(&failing);
 }
 
-/// The same seed with all rules breaks no promise.
+/// Asserts that the same seed with all rules breaks no promise.
 fn assert_rule_decides(failing: &SimRun) {
     assert_eq!(SimRun::new(failing.seed).run().wrong, Vec::<String>::new(), "the rule makes the difference");
 }
 
-/// Two tests look at this schedule.
+/// The run that fails without inheritance, which two tests use.
 static WITHOUT_INHERITANCE: LazyLock<(SimRun, Vec<String>)> =
     LazyLock::new(|| find_caught_without(SafetyRule::Inheritance, 56));
 
@@ -209,13 +211,13 @@ fn exchange_ending_with_client_is_caught() {
     assert_caught_without(SafetyRule::Detach, 38);
 }
 
-/// Simulation catches a probe whose negative answer counts too early.
+/// Simulation catches a guard for which the negative answer of an early probe counts.
 #[test]
 fn probe_with_early_negative_is_caught() {
     assert_caught_without(SafetyRule::LateNo, 30);
 }
 
-/// Simulation catches a config generation that inherits nothing from the one before.
+/// Simulation catches a plan that does not wait for requests under the keys of the plan before.
 #[test]
 fn config_generation_without_inheritance_is_caught() {
     assert_rule_decides(&WITHOUT_INHERITANCE.0);
@@ -227,7 +229,7 @@ fn probe_for_other_principal_is_caught() {
     assert_caught_without(SafetyRule::Principal, 0);
 }
 
-/// Simulation catches a guard for which the answer of a proxy ends an execution.
+/// Simulation catches a guard for which the response of a proxy ends an execution.
 #[test]
 fn proxy_answer_ending_execution_is_caught() {
     assert_caught_without(SafetyRule::Unfinished, 0);

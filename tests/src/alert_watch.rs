@@ -1,4 +1,4 @@
-//! Sees alerts of the shipped rules come and go, for many tests at once: each has jobs of its own in one Prometheus.
+//! Watches alerts of the shipped rules for many tests at once: each test has its own jobs in one Prometheus.
 
 use std::{
     fs, io,
@@ -22,7 +22,7 @@ use crate::prometheus::Prometheus;
 /// A Prometheus whose targets are set while it runs. Its rules are [hurried](crate::prometheus::speed_up).
 pub struct AlertWatch(Prometheus);
 
-/// The gateways and guards of one test, as Prometheus labels them. They are scraped until it is dropped.
+/// The gateways and guards of one test, by their Prometheus labels. They are scraped until this is dropped.
 pub struct WatchedInstallation<'w> {
     watch: &'w AlertWatch,
     job: String,
@@ -32,18 +32,20 @@ pub struct WatchedInstallation<'w> {
 #[derive(Debug, Clone)]
 pub struct FiringAlert {
     pub alert: String,
-    /// Rendered, with the labels filled in.
+    /// The annotations with the labels filled in.
     pub annotations: Value,
 }
 
-/// The longest that a rule waits for before it fires, sixty times as short, and a machine that is busy.
+/// The time limit for an alert to fire: the longest `for` of a rule, which is sixty times shorter here, and time for
+/// a busy machine.
 const COMES: Duration = Duration::from_secs(45);
-/// The longest that a rule looks back for, and a machine that is busy.
+/// The time limit for an alert to be resolved: the longest range of a rule, which is sixty times shorter here, and
+/// time for a busy machine.
 const GOES: Duration = Duration::from_secs(60);
 
 impl AlertWatch {
-    /// The one that tests of this process share. It ends with the last of them that has it: Prometheus evaluates the
-    /// rules for as long as it runs.
+    /// The instance that the tests of this process share. It ends with the last test that has it, because Prometheus
+    /// evaluates the rules for as long as it runs.
     pub async fn shared() -> Arc<Self> {
         static WATCH: Mutex<Weak<AlertWatch>> = Mutex::const_new(Weak::new());
         let mut running = WATCH.lock().await;
@@ -55,19 +57,19 @@ impl AlertWatch {
         watch
     }
 
-    /// For a test about the alerts on everything that a Prometheus scrapes.
+    /// An instance of its own, for a test of alerts about everything that a Prometheus scrapes.
     pub async fn own() -> Self {
         Self(Prometheus::start_hurried().await)
     }
 
-    /// With jobs of its own.
+    /// An installation with jobs of its own.
     pub fn installation(&self, name: &str) -> WatchedInstallation<'_> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let job = format!("fencegate-{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         WatchedInstallation { watch: self, job }
     }
 
-    /// What fires now, or waits to.
+    /// All alerts that are firing or pending.
     async fn alerts(&self) -> Vec<Value> {
         let mut told = self.0.query_api("/api/v1/alerts", &[]).await;
         match told["data"]["alerts"].take() {
@@ -78,15 +80,16 @@ impl AlertWatch {
 }
 
 impl WatchedInstallation<'_> {
-    /// Looks at these from now on. Returns when each was seen twice: what counts from zero was seen at zero.
+    /// Scrapes these targets from now on. Returns when each was scraped twice, so that counters that begin at zero
+    /// were seen at zero.
     ///
     /// # Panics
-    /// If they are not seen.
+    /// If a target is not scraped in time.
     pub async fn set_targets(&self, targets: &[SocketAddr]) {
         for target in targets {
             let file = self.watch.0.targets().join(format!("{}-{}.json", self.job, target.port()));
             let told = json!([{"targets": [target.to_string()], "labels": {"job": self.job}}]);
-            // Whole at once: Prometheus reads it when it appears.
+            // Rename the complete file, because Prometheus reads it as soon as it appears.
             let beside = file.with_extension("new");
             fs::write(&beside, told.to_string()).expect("our own folder");
             fs::rename(&beside, &file).expect("our own folder");
@@ -107,7 +110,7 @@ impl WatchedInstallation<'_> {
     /// Polls until an expression has a result: Prometheus sends no event.
     ///
     /// # Panics
-    /// If it does not in time.
+    /// If there is no result in time.
     pub async fn wait_for_value(&self, expression: &str) {
         let seen = async {
             while self.watch.0.query(expression).await.is_empty() {
@@ -118,10 +121,10 @@ impl WatchedInstallation<'_> {
         timeout(COMES, seen).await.unwrap_or_else(|_| panic!("never seen: {expression}\n{}", log()));
     }
 
-    /// Polls until an alert fires about this installation.
+    /// Polls until an alert of this installation fires.
     ///
     /// # Panics
-    /// If it does not, or if its annotations are not complete.
+    /// If the alert does not fire in time, or if its annotations are incomplete.
     pub async fn wait_firing(&self, alert: &str) -> FiringAlert {
         let fires = async {
             loop {
@@ -142,10 +145,10 @@ impl WatchedInstallation<'_> {
         FiringAlert { alert: alert.to_owned(), annotations }
     }
 
-    /// Polls until it fires no more.
+    /// Polls until the alert does not fire any more.
     ///
     /// # Panics
-    /// If it goes on.
+    /// If the alert still fires after the time limit.
     pub async fn wait_resolved(&self, firing: &FiringAlert) {
         let ends = async {
             while self.find_alert(&firing.alert).await.is_some() {
@@ -155,7 +158,7 @@ impl WatchedInstallation<'_> {
         timeout(GOES, ends).await.unwrap_or_else(|_| panic!("{} does not end", firing.alert));
     }
 
-    /// An alert without a target label is about all targets.
+    /// Finds a firing alert of this installation. An alert without job and instance is about all targets.
     async fn find_alert(&self, alert: &str) -> Option<Value> {
         let own = self.target_files().expect("our own folder");
         let ours = |labels: &Value| match (labels["job"].as_str(), labels["instance"].as_str()) {
@@ -167,7 +170,7 @@ impl WatchedInstallation<'_> {
         self.watch.alerts().await.into_iter().find(|told| fires(told) && ours(&told["labels"]))
     }
 
-    /// The files of its targets, each with the address in it.
+    /// The files of this installation's targets, each with the target's address.
     fn target_files(&self) -> io::Result<Vec<(PathBuf, String)>> {
         let own = fs::read_dir(self.watch.0.targets())?.flatten().filter_map(|file| {
             let name = file.file_name().into_string().ok()?;
@@ -179,10 +182,10 @@ impl WatchedInstallation<'_> {
 }
 
 impl Drop for WatchedInstallation<'_> {
-    /// Otherwise its targets, which end with the test, would be scraped in vain as long as another test runs.
+    /// Removes the targets, which end with the test. Otherwise they would be scraped in vain while other tests run.
     fn drop(&mut self) {
         for (file, _) in self.target_files().unwrap_or_default() {
-            // Where the folder is gone, so is Prometheus.
+            // An error is ignored: if the folder is gone, Prometheus has ended.
             drop(fs::remove_file(file));
         }
     }

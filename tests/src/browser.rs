@@ -1,5 +1,5 @@
 //! A headless browser, driven over WebDriver. Chromedriver is a child of the test, and the browser is a child of
-//! chromedriver. Both end with their test.
+//! chromedriver. Both end with the test.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -20,16 +20,16 @@ pub struct Browser {
     driver: SocketAddr,
     session: String,
     child: Arc<ChildProcess>,
-    /// Where Chromium keeps its profile.
+    /// The folder of Chromium's profile.
     home: TempDir,
 }
 
 const LISTENS: &str = "started successfully on port ";
 
-/// What chromedriver starts in the place of Chromium.
+/// A script that chromedriver starts in the place of Chromium.
 const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/browser/chromium.sh");
 
-/// The driver, and the line in which it says its port.
+/// Starts chromedriver. Returns it with the line in which it prints its port.
 async fn start_driver() -> Result<(Arc<ChildProcess>, String), OutputTimeoutError> {
     let child = Arc::new(ChildProcess::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
     let listening = child.clone();
@@ -38,12 +38,14 @@ async fn start_driver() -> Result<(Arc<ChildProcess>, String), OutputTimeoutErro
 }
 
 impl Browser {
+    /// Starts a browser.
+    ///
     /// # Panics
-    /// If it does not start; Debian has it as `chromium` and `chromium-driver`.
+    /// If it does not start, for example because Debian's `chromium` or `chromium-driver` is missing.
     pub async fn start() -> Self {
         let home = scratch::temp_dir();
         let (child, line) = match start_driver().await {
-            // It looks for a free port before it binds it, and another process may have been faster.
+            // Chromedriver looks for a free port before it binds it. If another process was faster, start it again.
             Err(error) if error.log.contains("port not available") => start_driver().await,
             started => started,
         }
@@ -54,7 +56,7 @@ impl Browser {
         let profile = format!("--user-data-dir={}", home.path().display());
         let arguments = [
             "--headless=new",
-            // Tests may run as root, where the sandbox cannot be made.
+            // Tests may run as root, for whom Chromium refuses to make its sandbox.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -72,22 +74,23 @@ impl Browser {
         Self { driver, session, child, home }
     }
 
-    /// Returns when the page is loaded.
+    /// Opens a page. Returns when it is loaded.
     pub async fn open(&self, url: &str) {
         self.ask("url", &json!({ "url": url })).await;
     }
 
-    /// The value that a function with this body returns.
+    /// Runs a script as the body of a function, and returns the function's result.
     pub async fn run(&self, script: &str) -> Value {
         self.ask("execute/sync", &json!({ "script": script, "args": [] })).await
     }
 
-    /// The value that a function with this body passes to its last argument, a callback.
+    /// Runs a script as the body of a function. Returns the value that it passes to the function's last argument, a
+    /// callback.
     pub async fn run_async(&self, script: &str) -> Value {
         self.ask("execute/async", &json!({ "script": script, "args": [] })).await
     }
 
-    /// All text that is visible.
+    /// The visible text of the page.
     pub async fn text(&self) -> String {
         self.run("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
     }
@@ -112,7 +115,7 @@ impl Browser {
         self.ask("goog/cdp/execute", &json!({ "cmd": cmd, "params": params })).await;
     }
 
-    /// The whole page as PNG, also the part below the window.
+    /// A picture (PNG) of the whole page, including the part below the window.
     ///
     /// # Panics
     /// If the browser returns no picture.
@@ -143,20 +146,20 @@ impl Browser {
         post(self.driver, &format!("/session/{}/{what}", self.session), body).await
     }
 
-    /// Kills chromedriver, which has no time to end the browser.
+    /// Kills chromedriver, which thus cannot end the browser itself.
     ///
     /// # Panics
-    /// If the kernel refuses.
+    /// If the kernel refuses the signal.
     pub fn kill_driver(&self) {
         self.child.signal(Signal::KILL).expect("our own child");
     }
 
-    /// The folder of its profile. The command line of each of its processes contains this path.
+    /// The folder of the browser's profile. The command line of each of its processes contains this path.
     pub fn profile(&self) -> &Path {
         self.home.path()
     }
 
-    /// Lets the browser go.
+    /// Ends the browser.
     pub async fn close(self) {
         let path = format!("/session/{}", self.session);
         TestRequest::with_method("DELETE", &path).send_to(self.driver).await.ok();
@@ -182,7 +185,7 @@ mod tests {
     fn processes_naming(folder: &Path) -> Vec<String> {
         let folder = folder.display().to_string();
         let entries = fs::read_dir("/proc").expect("procfs").flatten();
-        // A process may end while we look; one that has ended has an empty line.
+        // A process that ends while we look has an empty command line or none.
         let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
         lines.filter(|line| line.contains(&folder)).map(|line| line.replace('\0', " ")).collect()
     }

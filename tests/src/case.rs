@@ -2,8 +2,7 @@
 //! the client must get.
 //!
 //! The format is described in `tests/wire/README.md`. [`parse`] reads files, [`run`] plays one case against a proxy
-//! in
-//! front of a [`service`], and [`judge`] compares the run with the file.
+//! in front of a [`service`], and [`judge`] compares the run with the file.
 
 mod escape;
 pub mod judge;
@@ -19,7 +18,7 @@ pub use self::script::{
     MessageCheck, WireCase, WireExchange,
 };
 
-/// Where the cases stand.
+/// The folder of the cases.
 pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("wire")
 }
@@ -27,7 +26,7 @@ pub fn folder() -> PathBuf {
 /// The cases of one file, such as `hosts.case`.
 ///
 /// # Panics
-/// With file and line, if it cannot be read.
+/// If the file cannot be read, with file and line.
 pub fn load(file: &str) -> Vec<WireCase> {
     let path = folder().join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

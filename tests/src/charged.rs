@@ -1,5 +1,5 @@
-//! A command under `fencegate lock` or `fencegate elect`: the process that watches over it, the times at which it
-//! lived, and its end.
+//! A command under `fencegate lock` or `fencegate elect`: the processes around it, the times at which it ran, and
+//! its end.
 
 pub mod gateway_mishap;
 pub mod measured;
@@ -27,14 +27,14 @@ use crate::{
     process::binary,
 };
 
-/// A running `fencegate lock` (the lock keeper), its supervisor and its command. Dropping this kills the lock keeper,
-/// and the other two end with it.
+/// A running `fencegate lock` (the lock keeper), its supervisor and its command. Dropping this kills the lock
+/// keeper, and the other two processes end with it.
 pub struct LockedCommand {
     keeper: ChildProcess,
     home: TempDir,
 }
 
-/// The record that a command has written of its own life, see `charged/heart.py`.
+/// The record that a command writes about the time in which it runs, see `charged/heart.py`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLifetime {
     pub token: String,
@@ -42,7 +42,7 @@ pub struct CommandLifetime {
     pub last: BootInstant,
 }
 
-/// The source of the lock: ZooKeeper, with a policy, or the gateways that these arguments name.
+/// The source of the lock: ZooKeeper, by a policy, or the gateways that these arguments name.
 pub struct TestLockSource(Result<String, Vec<String>>);
 
 impl From<&TestPolicy> for TestLockSource {
@@ -62,14 +62,14 @@ impl TestLockSource {
     }
 }
 
-/// How a command behaves.
+/// The behavior of a command at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandBehavior {
-    /// The command ends when it gets SIGTERM.
+    /// The command ends on SIGTERM.
     Meek,
-    /// It ends when it is killed.
+    /// The command ignores SIGTERM and ends only when it is killed.
     Stubborn,
-    /// It ends by itself at once.
+    /// The command ends by itself at once.
     Brief,
 }
 
@@ -83,16 +83,16 @@ impl CommandBehavior {
     }
 }
 
-/// A grace for sessions of 2 s. It leaves room for late renewals.
+/// A grace for sessions of 2 s, short enough to leave time for late renewals.
 pub const GRACE: [&str; 2] = ["--grace", "250ms"];
 
-/// The path of the command that records its life.
+/// The path of the script that records the time in which it runs.
 pub fn heart_script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/heart.py")
 }
 
 impl LockedCommand {
-    /// `verb` is `lock KEY` or `elect NAME`, with options. The command records its life.
+    /// Starts a command that records the time in which it runs. `verb`: `lock KEY` or `elect NAME`, with options.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -105,7 +105,7 @@ impl LockedCommand {
         })
     }
 
-    /// The same with a line of a shell. `$HOME_OF_TEST` is a folder of its own.
+    /// Starts a line of a shell as the command. `$HOME_OF_TEST` is a folder of its own.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -120,7 +120,7 @@ impl LockedCommand {
     ) -> Self {
         let home = scratch::temp_dir();
         let folder = format!("HOME_OF_TEST={}", home.path().display());
-        // The process that runs the tests may ignore some signals, and its children would inherit that.
+        // The process that runs the tests may ignore some signals, and its children would inherit that, so reset it.
         let mut line = vec!["--default-signal".to_owned(), folder, binary().display().to_string()];
         line.extend(verb.iter().map(|word| (*word).to_owned()));
         match way {
@@ -140,12 +140,12 @@ impl LockedCommand {
         self.home.path()
     }
 
-    /// `None` until the command has written its record.
+    /// The record of the command; `None` until it has written one.
     pub fn record(&self) -> Option<CommandLifetime> {
         CommandLifetime::read(&self.home().join("life"))
     }
 
-    /// Waits until the command runs.
+    /// Waits until the command runs, and returns its record.
     pub async fn wait_record(&self) -> CommandLifetime {
         let lives = async {
             loop {
@@ -162,22 +162,27 @@ impl LockedCommand {
         pid(self.keeper.pid())
     }
 
+    /// The process id of the supervisor.
+    ///
     /// # Panics
-    /// If there is none.
+    /// If there is no supervisor.
     pub fn supervisor(&self) -> Pid {
         only_child(self.keeper())
     }
 
+    /// The process id of the command.
+    ///
     /// # Panics
-    /// If there is none.
+    /// If there is no command.
     pub fn command(&self) -> Pid {
         only_child(self.supervisor())
     }
 
-    /// Its exit code, or 128 and the number of the signal.
+    /// Waits for the end of the lock keeper. Returns its exit code, or 128 and the number of the signal that ended
+    /// it.
     ///
     /// # Panics
-    /// If it goes on running.
+    /// If it does not end in time.
     pub async fn exit(&self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
         let ended = async {
@@ -200,10 +205,10 @@ impl LockedCommand {
         self.keeper.signal(signal).expect("our own child");
     }
 
-    /// Waits for a line of its output, printed before or to come.
+    /// Waits for a line of the output, whether it was printed before the call or comes later.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If the line does not come in time.
     pub async fn wait_output(&self, what: &str) -> String {
         let said = async {
             loop {
@@ -221,7 +226,7 @@ impl LockedCommand {
         self.keeper.log()
     }
 
-    /// The end of the session deadline, as the lock keeper printed it when it ended the command.
+    /// The end of the session deadline, which the lock keeper printed when it ended the command.
     pub async fn proof_deadline(&self) -> BootInstant {
         let line = self.wait_output("proven until ").await;
         let seconds = line.split("proven until ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -231,8 +236,10 @@ impl LockedCommand {
 }
 
 impl CommandLifetime {
+    /// Reads a record; `None` if there is none or it is malformed.
+    ///
     /// # Panics
-    /// Never: what cannot be read is nothing.
+    /// Never.
     pub fn read(file: &Path) -> Option<Self> {
         let text = fs::read_to_string(file).ok()?;
         let mut words = text.split_whitespace();
@@ -242,10 +249,10 @@ impl CommandLifetime {
     }
 }
 
-/// Makes the installation of a policy.
+/// Creates the installation of a policy.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If the installation cannot be created.
 pub async fn install(policy: &TestPolicy) {
     let file = PolicyFile::new(policy);
     let made = crate::gateway::command(&["era", "init", "-c", &file]).await.expect("started");
@@ -255,18 +262,18 @@ pub async fn install(policy: &TestPolicy) {
 /// Sends a signal to a process that is not our child.
 ///
 /// # Panics
-/// If it is gone.
+/// If the process does not exist any more.
 pub fn signal(process: Pid, signal: Signal) {
     kill_process(process, signal).expect("it is there");
 }
 
-/// The process runs or is stopped. A zombie does not count as alive.
+/// True if the process runs or is stopped. A zombie does not count as alive.
 pub fn is_alive(process: Pid) -> bool {
     let said = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     said.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
 }
 
-/// Polls, because the kernel reports the end of a process to its parent only.
+/// Waits for the end of a process. Polls, because the kernel reports it only to the parent of the process.
 pub async fn wait_dead(process: Pid) {
     let dead = async {
         while is_alive(process) {

@@ -1,7 +1,7 @@
 //! Clients: two speak HTTP/1.1 and HTTP/2 through hyper, one sends any bytes, and one sends any HTTP/2 frames.
 //!
-//! The two with hyper send an [`TestRequest`] and get an [`ClientResponse`]: [`Http1Client`] sends one after the other, [`Http2Client`] sends
-//! many at once. Over TLS, [`TestTlsClient`] makes the stream below them.
+//! The two with hyper send a [`TestRequest`] and get a [`ClientResponse`]: [`Http1Client`] sends one after the
+//! other, [`Http2Client`] sends many at once. Over TLS, [`TestTlsClient`] makes the stream below them.
 
 mod dial;
 pub mod frames;

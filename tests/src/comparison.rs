@@ -1,4 +1,5 @@
-//! The report of a duel between locks: the results of each contestant under each seed, and their table in a document.
+//! The report of the comparison of lock systems: the results of each system under each seed, and their table in a
+//! document.
 
 use std::{fs, io, path::PathBuf};
 
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::machine;
 
-/// The contestants of the duel, in this order.
+/// The compared lock systems, in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockSystem {
     Curator,
@@ -23,15 +24,15 @@ pub enum LockSystem {
     Upstream,
 }
 
-/// What the duel asserts of a contestant.
+/// The result that the comparison asserts of a lock system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedResult {
-    /// Stale writes land, because no service compares tokens.
+    /// Stale writes reach the service, because it does not compare tokens.
     Violated,
-    /// No execution overlaps another one and no stale write lands. Late writes are refused.
+    /// No execution overlaps another one and no stale write takes effect: late writes are refused.
     Holds,
-    /// No execution overlaps another one and no stale write lands, because no lock is granted while a late write
-    /// could come.
+    /// No execution overlaps another one and no stale write takes effect: no lock is granted while a late write
+    /// could arrive.
     Waits,
 }
 
@@ -49,12 +50,12 @@ const COLUMNS: [&str; 8] = [
 const BEGINS: &str = "<!-- written by tests/run --duel --write -->\n";
 const ENDS: &str = "<!-- the end of what it writes -->\n";
 
-/// What happened to one contestant under the schedule of one seed.
+/// The result of one lock system under the schedule of one seed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LockSystemRun {
     pub seed: u64,
     pub executions: usize,
-    /// Executions that began while another one was at work.
+    /// Executions that began while another one was running.
     pub overlaps: usize,
     /// Executions whose change is missing in the balance.
     pub lost: usize,
@@ -70,7 +71,7 @@ pub struct LockSystemRun {
     pub recovery: Vec<f64>,
 }
 
-/// All contestants that have fought, each with its latest result.
+/// The latest result of each lock system that was tested.
 pub struct LockComparisonReport {
     file: PathBuf,
     rows: Vec<Value>,
@@ -113,8 +114,8 @@ impl LockSystem {
         match self {
             Self::Guard | Self::Upstream => ExpectedResult::Holds,
             Self::Delay => ExpectedResult::Waits,
-            // Restate does not protect a service outside of it. `None` is the control: the same gateways, without a
-            // service that compares tokens.
+            // Restate does not protect a service outside of it. Fencegate's `none` is the control: the same gateways
+            // before a service that does not compare tokens.
             Self::Curator
             | Self::Kazoo
             | Self::Redis
@@ -146,8 +147,10 @@ impl LockSystemRun {
 }
 
 impl LockComparisonReport {
+    /// Opens a report; it is empty if the file does not exist.
+    ///
     /// # Errors
-    /// If what is there is no report.
+    /// Returns an error if the file is not a report.
     pub fn open(file: PathBuf) -> io::Result<Self> {
         let rows = match fs::read_to_string(&file) {
             Ok(text) => serde_json::from_str(&text)?,
@@ -157,19 +160,19 @@ impl LockComparisonReport {
         Ok(Self { file, rows })
     }
 
-    /// Replaces the earlier bouts of one contestant, and writes the file.
+    /// Replaces the earlier results of one lock system, and writes the file.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn replace(&mut self, contestant: LockSystem, date: &str, bouts: &[LockSystemRun]) -> io::Result<()> {
         let bouts: Vec<_> = bouts.iter().map(LockSystemRun::to_json).collect();
         self.put(json!({"contestant": contestant.name(), "date": date, "machine": machine::describe(), "bouts": bouts}))
     }
 
-    /// Records why a contestant has no result.
+    /// Records the reason why a lock system has no result.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn skip(&mut self, contestant: LockSystem, reason: &str) -> io::Result<()> {
         self.put(json!({"contestant": contestant.name(), "skipped": reason}))
     }
@@ -181,7 +184,7 @@ impl LockComparisonReport {
         fs::write(&self.file, format!("{:#}\n", Value::from(self.rows.clone())))
     }
 
-    /// The table for a document: date, machine and seeds, and a row for each contestant.
+    /// The table for a document: date, machine and seeds, and a row for each lock system.
     pub fn table(&self) -> String {
         let told = |name: &str| {
             let mut told: Vec<&str> = self.rows.iter().filter_map(|row| row[name].as_str()).collect();
@@ -226,7 +229,7 @@ fn cells(row: &Value) -> Vec<String> {
     [vec![name], counts.into(), vec![format_spread(rates, 0, ""), format_spread(times, 2, " s")]].concat()
 }
 
-/// The middle value, the smallest and the largest.
+/// The middle value, with the smallest and the largest.
 fn format_spread(values: impl Iterator<Item = f64>, digits: usize, unit: &str) -> String {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -234,15 +237,15 @@ fn format_spread(values: impl Iterator<Item = f64>, digits: usize, unit: &str) -
     format!("{:.digits$}{unit} ({first:.digits$} to {last:.digits$})", values[values.len() / 2])
 }
 
-/// A document with another text between the markers; none if it has no markers.
+/// The document with another text between its markers; `None` if it has none.
 pub fn replace_table(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGINS)?;
     let (_, after) = rest.split_once(ENDS)?;
     Some(format!("{before}{BEGINS}\n{text}\n{ENDS}{after}"))
 }
 
-/// The errors of the table in a document: its shape is not that of a report, or its figures contradict the duel's
-/// assertions.
+/// The errors of the table in a document: it does not have the form of a report's table, or its figures contradict
+/// the asserted results.
 pub fn complaints(document: &str) -> Vec<String> {
     let block = document.split_once(BEGINS).and_then(|(_, rest)| rest.split_once(ENDS));
     let Some((block, _)) = block else { return vec!["it has no place for the duel".to_owned()] };
@@ -301,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Each test has a file name of its own, because tests run in parallel.
+    /// Each test needs its own file name, because tests run in parallel.
     fn report(name: &str) -> LockComparisonReport {
         let file = fencegate_testkit::scratch::folder().join(name);
         let mut report = LockComparisonReport::open(file).expect("none");
@@ -318,7 +321,7 @@ mod tests {
         report
     }
 
-    /// The table of a sound report replaces the one in the document, and the check of the document reports nothing.
+    /// The table of a correct report replaces that of the document, and the check of the document reports nothing.
     #[test]
     fn table_of_sound_report_is_accepted() {
         let report = report("duel-as-told.json");

@@ -1,5 +1,5 @@
-//! Gateways under load that are killed in turn, where several requests may hold one key. Counts how many requests were
-//! at work at once.
+//! Gateways under load that are killed in turn, where several requests may hold one key. Counts the requests that
+//! run at the same time.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     policy::TestPolicy,
 };
 
-/// The history of a load, and the answers that its clients got.
+/// The executions of a load, and the responses that its clients got.
 pub struct LoadResult {
     pub history: History,
     pub told: Vec<AttemptResult>,
@@ -26,12 +26,12 @@ pub struct RestartLoad {
     pub clients: usize,
     /// One gateway is killed in each round.
     pub rounds: usize,
-    /// Executions of each round, at least.
+    /// The minimum number of executions in each round.
     pub requests: usize,
 }
 
 impl RestartLoad {
-    /// Two gateways that stay, and one more in each round, which is killed in the middle of it.
+    /// Runs the load on two gateways that stay, and on one more in each round, which is killed in the middle of it.
     pub async fn run(self, origin: &Origin, policy: impl Fn(&str) -> TestPolicy) -> LoadResult {
         let (one, two) = Gateway::start_both(&policy("stays-1"), &policy("stays-2")).await;
         let mut told = Vec::new();
@@ -52,7 +52,7 @@ impl RestartLoad {
     }
 }
 
-/// The largest number of executions of one resource at one time, counted over all of its permits.
+/// The largest number of executions of one resource at the same time, over all of its permits.
 pub fn max_concurrent(history: &History) -> usize {
     let mut resources = BTreeMap::<&str, Vec<&Execution>>::new();
     for execution in &history.executions {
@@ -63,7 +63,8 @@ pub fn max_concurrent(history: &History) -> usize {
         let begun = executions.iter().map(|one| (one.began, 1));
         let ended = executions.iter().filter_map(|one| Some((one.ended?, -1)));
         let mut events: Vec<_> = begun.chain(ended).collect();
-        // An execution that ends at the moment at which another one begins does not overlap it.
+        // Sorted by time and change: an execution that ends at the moment at which another one begins does not
+        // overlap it.
         events.sort_unstable();
         let counts = events.into_iter().scan(0_isize, |count, (_, change)| {
             *count += change;

@@ -1,6 +1,7 @@
 //! The class path of Curator on Debian, for Java programs that take its locks.
 
-/// The packages `libcurator-recipes-java`, `libzookeeper-java` and `libslf4j-java`, and what they need.
+/// The jars of the packages `libcurator-recipes-java`, `libzookeeper-java` and `libslf4j-java`, and of those that
+/// they need.
 const JARS: [&str; 9] = [
     "curator-recipes",
     "curator-framework",
@@ -13,7 +14,7 @@ const JARS: [&str; 9] = [
     "netty-all",
 ];
 
-/// For `-cp`; what was compiled with it stands beside it.
+/// The argument of `-cp`, without the classes of the program itself.
 pub fn class_path() -> String {
     JARS.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":")
 }

@@ -1,5 +1,5 @@
-//! Schedules in which a gateway's session deadline passes while its session lives on and the upstream still executes,
-//! and in time.
+//! Schedules in which a gateway's session deadline passes while its session lives on and the upstream still
+//! executes.
 //!
 //! No service compares tokens here, so only the gateway keeps two executions of a key apart.
 //!
@@ -21,15 +21,16 @@ use crate::{
     zookeeper_proxy::ZooKeeperProxy,
 };
 
-/// With ticks of 200 ms the safety margin is 1.5 s, a heartbeat 1 s: the session deadline is 4.5 s after a beat.
+/// The session timeout. With ticks of 200 ms the safety margin is 1.5 s and the heartbeat interval 1 s, so the
+/// session deadline is 4.5 s after a heartbeat.
 const SESSION: Duration = Duration::from_secs(6);
 
 /// The result of one round.
 #[derive(Debug)]
 pub struct ExpiryRound {
     pub violations: Vec<Violation>,
-    /// The round has reached its point, the session of the victim lived on, and the last execution came through the
-    /// next holder.
+    /// True if the round reached the intended moment, the victim's session lived on, and the last execution came
+    /// from the next holder.
     pub exercised: bool,
 }
 
@@ -41,7 +42,7 @@ fn policy(site: &TestSite, name: &str, response_timeout: Duration) -> TestPolicy
         .with("/routes/0/fence/wait", "20s")
 }
 
-/// The holder is paused for longer than its session deadline and for less than its session.
+/// Pauses the holder for longer than its session deadline and for less than its session timeout.
 pub async fn run_pause_round() -> ExpiryRound {
     const EXECUTION: Duration = Duration::from_millis(5600);
     let site = TestSite::fresh().await;
@@ -63,8 +64,8 @@ pub async fn run_pause_round() -> ExpiryRound {
     judge_round(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
-/// The holder does not reach ZooKeeper for longer than its session deadline and for less than its session; a request
-/// is sent late in that time.
+/// Cuts the holder off from ZooKeeper for longer than its session deadline and for less than its session timeout. It
+/// sends a request late in that time.
 pub async fn run_short_cut_round() -> ExpiryRound {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
@@ -91,8 +92,8 @@ pub async fn run_short_cut_round() -> ExpiryRound {
     judge_round(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
-/// Connecting takes nearly as long as the deadline of a session lasts. A lock that is granted then must not be given up
-/// at once.
+/// Makes connecting take nearly as long as the session deadline lasts. A lock that is granted then must not be given
+/// up at once.
 pub async fn run_reconnect_round() -> ExpiryRound {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;

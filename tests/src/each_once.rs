@@ -1,4 +1,4 @@
-//! Requests for many keys, each of them once.
+//! Sends one request for each of many keys.
 
 use std::{
     net::SocketAddr,
@@ -14,10 +14,10 @@ use crate::client::{Http1Client, TestRequest};
 
 const CLIENTS: usize = 16;
 
-/// Returns when the gateway has served the paths of the keys 0 to `keys - 1`.
+/// Requests the paths of the keys 0 to `keys - 1` from a gateway, and returns when all are served.
 ///
 /// # Panics
-/// A request is not answered with 200.
+/// If a response is not a 200.
 pub async fn each_once(gateway: SocketAddr, keys: usize, path: fn(usize) -> String) {
     let next = Arc::<AtomicUsize>::default();
     let client = |next: Arc<AtomicUsize>| async move {

@@ -1,11 +1,11 @@
-//! The amount of work that a promise does to show its claim: enough in each run, and more with `tests/run --faults`.
+//! The amount of work of a promise: enough in each run, and more with `tests/run --faults`.
 
 use std::env;
 
-/// This variable is set where there is time for the full amount.
+/// The environment variable that selects the full amount.
 pub const VARIABLE: &str = "FENCEGATE_TEST_THOROUGH";
 
-/// A number of requests, keys or clients: the first one in each run, the second one where there is time.
+/// A number of requests, keys or clients: `thorough` if [`VARIABLE`] is set, otherwise `each_run`.
 #[must_use]
 pub fn effort(each_run: usize, thorough: usize) -> usize {
     if env::var_os(VARIABLE).is_some() { thorough } else { each_run }

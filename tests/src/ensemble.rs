@@ -1,4 +1,4 @@
-//! Three real ZooKeeper servers that agree among themselves, for one test; each can be killed, frozen and brought back.
+//! Three real ZooKeeper servers that form an ensemble, for one test. Each can be killed, frozen and restarted.
 
 pub mod over_tls;
 
@@ -30,7 +30,7 @@ struct EnsembleServer {
     address: SocketAddr,
     configuration: PathBuf,
     class_path: &'static str,
-    /// `None` while it is down.
+    /// `None` while the server is down.
     process: Option<ChildProcess>,
 }
 
@@ -39,17 +39,17 @@ pub const SERVERS: usize = 3;
 const PLAIN: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.jar";
 
 impl Ensemble {
-    /// Returns when all three serve.
+    /// Starts three servers. Returns when all of them serve.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// The same with clients at this address of the machine.
+    /// Starts three servers that take clients at this address of the machine.
     pub async fn start_at(host: Ipv4Addr) -> Self {
         Self::of(host, SERVERS, PLAIN, |_| String::new()).await
     }
 
-    /// `count` servers, one or three, with `more` in their configuration. Returns when all of them serve.
+    /// Starts one or three servers, with the lines `more` in their configuration. Returns when all of them serve.
     async fn of(
         host: Ipv4Addr,
         count: usize,
@@ -59,7 +59,7 @@ impl Ensemble {
         let data = scratch::temp_dir();
         let ports = free_ports(3 * count);
         let peer = |n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]);
-        // A single server has no peers.
+        // A single server must have no list of peers.
         let peers: String = (0..count).filter(|_| count > 1).map(peer).collect();
         let server = |n: usize| {
             let folder = data.path().join(n.to_string());
@@ -89,12 +89,12 @@ impl Ensemble {
         self.servers[server].address
     }
 
-    /// As policies list them.
+    /// The addresses of all servers, as policies list them.
     pub fn addresses(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.address.to_string()).collect()
     }
 
-    /// The server that leads now.
+    /// Waits until a server leads, and returns its index.
     pub async fn leader(&self) -> usize {
         let led = async {
             loop {
@@ -109,18 +109,18 @@ impl Ensemble {
         wait_until("a leader", led, || self.logs()).await
     }
 
-    /// One that follows now.
+    /// The index of a server that follows.
     pub async fn follower(&self) -> usize {
         let leader = self.leader().await;
         (leader + 1) % SERVERS
     }
 
-    /// Kills a server, which cannot close its connections in order. Its data stays.
+    /// Kills a server with SIGKILL, so that it closes no connection in order. Its data stays.
     pub fn kill(&mut self, server: usize) {
         self.servers[server].process = None;
     }
 
-    /// Freezes a server: its connections stay open, and nothing is answered.
+    /// Freezes a server: its connections stay open, and it answers nothing.
     pub fn freeze(&self, server: usize) {
         self.signal(server, Signal::STOP);
     }
@@ -129,7 +129,7 @@ impl Ensemble {
         self.signal(server, Signal::CONT);
     }
 
-    /// Brings a killed server back on its data; it takes part again some time later.
+    /// Starts a killed server on its data. It takes part again some time later.
     pub fn launch(&mut self, server: usize) {
         self.servers[server].launch();
     }
@@ -137,7 +137,7 @@ impl Ensemble {
     /// Wipes all servers and starts them again without any data.
     ///
     /// # Panics
-    /// If their data cannot be removed.
+    /// If the data of a server cannot be removed.
     pub async fn wipe(&mut self) {
         for server in &mut self.servers {
             server.process = None;
@@ -150,7 +150,7 @@ impl Ensemble {
         self.wait_serving().await;
     }
 
-    /// Waits until every server that is up takes part, and one of them leads.
+    /// Waits until every server that runs takes part, and one of them leads.
     pub async fn wait_serving(&self) {
         let all = async {
             for server in self.servers.iter().filter(|server| server.process.is_some()) {
@@ -199,16 +199,16 @@ impl EnsembleServer {
         self.process = Some(ChildProcess::spawn("java", arguments).expect("java and setpriv"));
     }
 
-    /// `leader` or `follower`; `None` while it does not serve.
+    /// The mode of the server, `leader` or `follower`; `None` while it does not serve.
     async fn mode(&self) -> Option<String> {
-        // Another process may have taken the port of a killed server.
+        // Do not ask a server that was killed: another process may have taken its port.
         self.process.as_ref()?;
         let answer = tokio::time::timeout(PATIENCE / 20, ask(self.address, "srvr")).await.ok()?.ok()?;
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
     }
 }
 
-/// An address on which nobody listens, for a program that is to listen there later, or never.
+/// An address at which no process listens, for a program that will listen there later, or never.
 ///
 /// # Panics
 /// If no port is free.
@@ -216,8 +216,9 @@ pub fn free_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]))
 }
 
-/// Ports below the kernel's range for outgoing connections. A client that connects to the port of a killed server might
-/// otherwise get that very port as its own. No port is given twice in a process: a server may not listen there yet.
+/// Free ports below the kernel's range for outgoing connections. A client that keeps connecting to the port of a
+/// killed server could otherwise get that port for its own end. No port is returned twice in a process, because a
+/// server may not have bound it yet.
 pub fn free_ports(count: usize) -> Vec<u16> {
     static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);

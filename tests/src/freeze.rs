@@ -1,4 +1,4 @@
-//! Processes that stand still, with all of their threads.
+//! Freezes processes with all of their threads.
 
 use std::{
     fs,
@@ -10,11 +10,11 @@ use std::{
 use fencegate_testkit::wait::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Stops the processes of a group, and returns when every thread of them has stopped. A signal is sent in an instant, and
-/// threads of a busy machine go on for a while.
+/// Stops the processes of a group with SIGSTOP. Returns when every thread of them has stopped, because threads of a
+/// busy machine go on for a while after the signal was sent.
 ///
 /// # Panics
-/// If the group is not there, or one of its threads does not stop in time.
+/// If the group does not exist, or one of its threads does not stop in time.
 pub fn stop(group: u32) {
     signal(group, Signal::STOP);
     let deadline = Instant::now() + PATIENCE;
@@ -24,10 +24,10 @@ pub fn stop(group: u32) {
     }
 }
 
-/// Lets them go on.
+/// Lets the processes of a group go on.
 ///
 /// # Panics
-/// If the group is not there.
+/// If the group does not exist.
 pub fn resume(group: u32) {
     signal(group, Signal::CONT);
 }
@@ -45,10 +45,10 @@ fn is_stopped(group: u32) -> bool {
         .all(|(state, _)| matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
-/// The state of a process or a thread, and its group; `None` if it has ended, or is no process.
+/// The state and the group of a process or thread; `None` if it has ended, or the folder is not one of a process.
 fn state(folder: &Path) -> Option<(char, u32)> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    // The name stands in parentheses, and may have blanks in it.
+    // The name in parentheses may contain blanks, so begin after it.
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
     let state = words.next()?.chars().next()?;
     Some((state, words.nth(1)?.parse().ok()?))

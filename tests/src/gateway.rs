@@ -29,7 +29,7 @@ pub struct Gateway {
     home: TempDir,
 }
 
-/// How a gateway is started.
+/// The options with which a gateway is started.
 pub struct GatewayLaunch {
     policy: TestPolicy,
     binary: PathBuf,
@@ -44,7 +44,7 @@ pub struct GatewayLaunch {
 }
 
 impl Gateway {
-    /// Starts a gateway and waits until it can grant.
+    /// Starts a gateway and waits until it can grant locks.
     pub async fn start(policy: &TestPolicy) -> Self {
         let gateway = GatewayLaunch::new(policy).start().await;
         gateway.wait_ready().await;
@@ -56,17 +56,17 @@ impl Gateway {
         tokio::join!(Self::start(one), Self::start(other))
     }
 
-    /// The file that it was started with.
+    /// The policy file with which the gateway was started.
     pub fn file(&self) -> PathBuf {
         self.home.path().join("policy.yaml")
     }
 
-    /// Writes another policy into the file.
+    /// Writes another policy into the policy file.
     pub fn rewrite(&self, policy: &TestPolicy) {
         write_policy(self.home.path(), &policy.to_string());
     }
 
-    /// Has the file read again, and gives the exit code and what was printed.
+    /// Runs `fencegate reload`, and returns its exit code and its output.
     ///
     /// # Panics
     /// If the command cannot be started.
@@ -77,18 +77,17 @@ impl Gateway {
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default())
     }
 
-    /// Ends the gateway in order: its sessions are closed, and its nodes are gone.
+    /// Stops the gateway in order, so that its sessions are closed and its nodes removed.
     ///
     /// # Panics
-    /// If it does not end well.
+    /// If it does not end, or not with success.
     pub async fn stop(self) {
         self.signal(Signal::TERM);
         let status = self.exit().await;
         assert!(status.success(), "{status}:\n{}", self.log());
     }
 
-    /// Waits for two lookups of one name each with this `result`, `good` or `bad`. The second lookup has begun after
-    /// this call.
+    /// Waits for two further lookups with this `result`, `good` or `bad`. The second of them began after this call.
     pub async fn wait_lookup(&self, result: &str) {
         let name = "fencegate_upstream_resolutions_total";
         let label = format!("result=\"{result}\"");
@@ -127,21 +126,21 @@ impl GatewayLaunch {
         self
     }
 
-    /// The gateway resolves these names instead of those of the machine.
+    /// Makes the gateway resolve names by this file, and not by those of the machine.
     #[must_use]
     pub fn with_hosts(mut self, hosts: &HostsFile) -> Self {
         self.names = hosts.command();
         self
     }
 
-    /// The gateway reads these clocks instead of those of the machine.
+    /// Makes the gateway read these clocks, and not those of the machine.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.names = clock.command();
         self
     }
 
-    /// The gateway is started by this command, for example in a network namespace. Its admin listener demands the
+    /// Starts the gateway by this command, for example in a network namespace. Its admin listener requires the
     /// token.
     #[must_use]
     pub fn with_command(mut self, command: Vec<String>, token: &str) -> Self {
@@ -150,21 +149,21 @@ impl GatewayLaunch {
         self
     }
 
-    /// The gateway logs at every level.
+    /// Makes the gateway log at every level.
     #[must_use]
     pub fn with_debug_log(mut self) -> Self {
         self.names = TALKATIVE.map(str::to_owned).into();
         self
     }
 
-    /// The binary is that of another version.
+    /// Starts the binary of another version.
     #[must_use]
     pub fn with_binary(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
         self
     }
 
-    /// The gateway reports its number of allocations to each client of this socket.
+    /// Starts a binary that reports its number of allocations to each client of this socket.
     #[must_use]
     pub fn with_allocation_socket(mut self, socket: &Path) -> Self {
         self.binary = counting_binary();
@@ -172,7 +171,7 @@ impl GatewayLaunch {
         self
     }
 
-    /// Limits the memory of the gateway for its data to so many bytes (`RLIMIT_DATA`).
+    /// Limits the memory for the gateway's data to this number of bytes (`RLIMIT_DATA`).
     #[must_use]
     pub fn with_memory(mut self, bytes: usize) -> Self {
         self.names = vec!["prlimit".to_owned(), format!("--data={bytes}"), "--".to_owned()];
@@ -186,49 +185,49 @@ impl GatewayLaunch {
         self
     }
 
-    /// The gateway reports to this socket, as it does under systemd.
+    /// Makes the gateway report to this socket, as it does under systemd.
     #[must_use]
     pub fn with_notify_socket(mut self, socket: &Path) -> Self {
         self.names = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
         self
     }
 
-    /// The supervisor at the socket takes the gateway for hung after so long without a report.
+    /// Tells the gateway the watchdog's time limit, after which the supervisor at the socket would restart it.
     #[must_use]
     pub fn with_watchdog(mut self, within: Duration) -> Self {
         self.names.push(format!("WATCHDOG_USEC={}", within.as_micros()));
         self
     }
 
-    /// The gateway logs the events that pass this filter.
+    /// Makes the gateway log the events that pass this filter.
     #[must_use]
     pub fn with_log_filter(mut self, filter: &str) -> Self {
         self.names = vec!["env".to_owned(), format!("FENCEGATE_LOG={filter}")];
         self
     }
 
-    /// The gateway does not make `meta` where it is missing.
+    /// Starts the gateway without `--init`, so that it does not create a missing installation.
     #[must_use]
     pub fn without_init(mut self) -> Self {
         self.init = false;
         self
     }
 
-    /// The gateway reads its policy again when the file changes.
+    /// Makes the gateway reload its policy when the file changes.
     #[must_use]
     pub fn with_file_watch(mut self) -> Self {
         self.watch = true;
         self
     }
 
-    /// The gateway has so many workers, which share its connections evenly.
+    /// Sets the number of workers, which share the gateway's connections evenly.
     #[must_use]
     pub fn with_workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// The output of a gateway that does not start.
+    /// Starts a gateway that must not come up, and returns its output.
     ///
     /// # Panics
     /// If it starts.
@@ -240,17 +239,17 @@ impl GatewayLaunch {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// The gateway takes the address of another gateway that is about to stop.
+    /// Lets the gateway listen at the address of another gateway that is about to stop.
     #[must_use]
     pub fn with_shared_address(mut self) -> Self {
         self.beside = true;
         self
     }
 
-    /// Starts it and waits until it listens; it may not be ready.
+    /// Starts the gateway and waits until it listens. It may not be ready yet.
     ///
     /// # Panics
-    /// If it ends or is silent instead.
+    /// If it ends, or does not listen in time.
     pub async fn start(self) -> Gateway {
         let home = scratch::temp_dir();
         let file = write_policy(home.path(), &self.policy.to_string());
@@ -278,48 +277,48 @@ impl GatewayLaunch {
     }
 }
 
-/// Runs the binary to its end; a run that hangs ends with status 124.
+/// Runs the binary until it ends. A run that hangs ends with status 124.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Returns an error if the binary cannot be started.
 pub async fn command(arguments: &[&str]) -> io::Result<Output> {
     command_with_timeout(PATIENCE, arguments).await
 }
 
-/// The same with another time limit, for a run that takes longer.
+/// Runs the binary with another time limit, for a run that takes longer.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Returns an error if the binary cannot be started.
 pub async fn command_with_timeout(patience: Duration, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(patience.as_secs().to_string()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 
-/// The same, with these names instead of those of the machine.
+/// Runs the binary with these host names, and not those of the machine.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Returns an error if the binary cannot be started.
 pub async fn command_with_hosts(hosts: &HostsFile, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).args(hosts.command()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 
-/// The same, by these clocks.
+/// Runs the binary with these clocks, and not those of the machine.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Returns an error if the binary cannot be started.
 pub async fn command_with_clock(clock: &SteppedClock, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).args(clock.command()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 
-/// The same, with variables of the environment.
+/// Runs the binary with these environment variables.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Returns an error if the binary cannot be started.
 pub async fn command_with_env(environment: &[(&str, &str)], arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).arg(binary()).args(arguments);
@@ -327,14 +326,14 @@ pub async fn command_with_env(environment: &[(&str, &str)], arguments: &[&str]) 
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 
-/// A policy in a file of its own, for a command that reads it.
+/// A policy in a file of its own, for a command that reads it. The value dereferences to the path.
 pub struct PolicyFile {
     path: String,
     _home: TempDir,
 }
 
 impl PolicyFile {
-    /// The file is deleted with the returned value.
+    /// Writes the file, which is deleted with the returned value.
     pub fn new(policy: &(impl fmt::Display + ?Sized)) -> Self {
         let home = scratch::temp_dir();
         let path = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -357,7 +356,7 @@ impl fmt::Display for PolicyFile {
     }
 }
 
-/// Writes a policy file and gives its path.
+/// Writes a policy file and returns its path.
 ///
 /// # Panics
 /// If the folder cannot be written.

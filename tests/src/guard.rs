@@ -1,5 +1,5 @@
-//! A guard under test: the real binary as a process beside an origin, its store, and requests as a gateway would send
-//! them.
+//! A guard under test: the real binary as a process before an origin, its store, and requests as a gateway would
+//! send them.
 
 mod dispatch;
 
@@ -30,7 +30,7 @@ use crate::{
     stepped_clock::SteppedClock,
 };
 
-/// The set-up of one test alone: an origin with one listener, and guards in front of it.
+/// The set-up of one test: an origin with one listener, before which guards are started.
 pub struct GuardFixture {
     pub origin: Origin,
     door: SocketAddr,
@@ -43,13 +43,13 @@ pub struct Guard {
     launch: GuardLaunch,
 }
 
-/// How a guard is started, and the folder with its store.
+/// The options with which a guard is started, and the folder of its store.
 #[derive(Clone)]
 pub struct GuardLaunch {
     file: TestPolicy,
     binary: PathBuf,
     failpoints: Failpoints,
-    /// The arguments in front of the binary.
+    /// The words of the command line before the binary.
     behind: Vec<String>,
     init: Option<u64>,
     ensemble: String,
@@ -57,7 +57,7 @@ pub struct GuardLaunch {
     home: Arc<TempDir>,
 }
 
-/// A fresh guard refuses every token up to this one.
+/// The floor of a new guard, which refuses every token up to this number.
 pub const FLOOR: u64 = 10;
 
 impl GuardFixture {
@@ -67,27 +67,27 @@ impl GuardFixture {
         Self { origin, door, _turn: TestSlot::beside_others().await }
     }
 
-    /// A guard with a new store, out of its first quarantine.
+    /// Starts a guard with a new store, and waits for the end of its first quarantine.
     pub async fn guard(&self) -> Guard {
         self.launch().await.start().await
     }
 
-    /// How to start a guard whose store was just made.
+    /// The launch of a guard with a new store, after its first quarantine.
     pub async fn launch(&self) -> GuardLaunch {
         self.uninitialized_launch().initialized().await
     }
 
-    /// How to start a guard that has no store yet.
+    /// The launch of a guard that has no store yet.
     pub fn uninitialized_launch(&self) -> GuardLaunch {
         GuardLaunch::for_upstream(self.door)
     }
 }
 
 impl GuardLaunch {
-    /// How to start a guard before this upstream. The guard has no store yet.
+    /// The launch of a guard before this upstream. It has no store yet.
     ///
     /// # Panics
-    /// If the folder cannot be made.
+    /// If the guard's folder cannot be made.
     pub fn for_upstream(upstream: SocketAddr) -> Self {
         let home = Arc::new(scratch::temp_dir());
         Self {
@@ -102,10 +102,10 @@ impl GuardLaunch {
         }
     }
 
-    /// A filter before the service at this address: a guard without a store, which only refuses what comes too late.
+    /// The launch of a filter before the service at this address: it has no store, and only refuses late requests.
     ///
     /// # Panics
-    /// If its folder cannot be made.
+    /// If the filter's folder cannot be made.
     pub fn filter(service: SocketAddr) -> Self {
         let file = json!({
             "version": 1,
@@ -117,14 +117,14 @@ impl GuardLaunch {
         Self::for_upstream(service).with_policy(TestPolicy::from_yaml(&file.to_string()))
     }
 
-    /// The binary is that of another version.
+    /// Starts the binary of another version.
     #[must_use]
     pub fn with_binary(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
         self
     }
 
-    /// Its store will be made for the tokens of this installation.
+    /// Sets the installation for whose tokens the store will be made.
     #[must_use]
     pub fn for_ensemble(mut self, ensemble: &str) -> Self {
         ensemble.clone_into(&mut self.ensemble);
@@ -135,8 +135,8 @@ impl GuardLaunch {
         self.init_with_floor(FLOOR).await
     }
 
-    /// Makes the store and waits for the end of its first quarantine. The times are short, which is safe because
-    /// nothing has run before.
+    /// Makes the store and waits for the end of its first quarantine. The times for this are short, which is safe
+    /// because nothing has run before.
     pub async fn init_with_floor(self, floor: u64) -> Self {
         let short = self
             .clone()
@@ -149,7 +149,7 @@ impl GuardLaunch {
         self
     }
 
-    /// Sets a value of the guard's file.
+    /// Sets a value in the guard's configuration file.
     #[must_use]
     pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         self.file = self.file.with(pointer, value);
@@ -161,7 +161,7 @@ impl GuardLaunch {
         &self.file
     }
 
-    /// The same store with another configuration file, which has to name that store.
+    /// Sets another configuration file, which has to name the same store.
     #[must_use]
     pub fn with_policy(mut self, file: TestPolicy) -> Self {
         self.file = file;
@@ -175,23 +175,24 @@ impl GuardLaunch {
         self
     }
 
-    /// The guard logs at every level.
+    /// Makes the guard log at every level.
     #[must_use]
     pub fn with_debug_log(mut self) -> Self {
         self.behind = TALKATIVE.map(str::to_owned).into();
         self
     }
 
-    /// The store records for ever that a used key may have executions in flight. Such a guard ends only by a kill.
+    /// Prevents the record that a used key is at rest, so that it stays in quarantine after a restart. Such a guard
+    /// does not stop in order; it has to be killed.
     #[must_use]
     pub fn with_permanent_quarantine(self) -> Self {
         self.failpoint("guard_rests", "sleep(600000)")
     }
 
-    /// Operators have to show a token to this guard.
+    /// Makes the guard's admin listener require a token.
     ///
     /// # Panics
-    /// If its folder cannot be written.
+    /// If the guard's folder cannot be written.
     #[must_use]
     pub fn with_admin_token(self) -> Self {
         let file = self.token_file();
@@ -200,46 +201,46 @@ impl GuardLaunch {
         self.with("/admin/auth/bearer_file", file.display().to_string())
     }
 
-    /// The file of that token.
+    /// The file with the token of [`Self::with_admin_token`].
     pub fn token_file(&self) -> PathBuf {
         self.home().join("token")
     }
 
-    /// The guard reads these clocks instead of those of the machine.
+    /// Makes the guard read these clocks, and not those of the machine.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.behind = clock.command();
         self
     }
 
-    /// The guard reports to this socket, as it does under systemd.
+    /// Makes the guard report to this socket, as it does under systemd.
     #[must_use]
     pub fn with_notify_socket(mut self, socket: &Path) -> Self {
         self.behind = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
         self
     }
 
-    /// The supervisor at the socket takes the guard for hung after so long without a report.
+    /// Tells the guard the watchdog's time limit, after which the supervisor at the socket would restart it.
     #[must_use]
     pub fn with_watchdog(mut self, within: Duration) -> Self {
         self.behind.push(format!("WATCHDOG_USEC={}", within.as_micros()));
         self
     }
 
-    /// The next start creates the store, with this floor.
+    /// Makes the next start create the store, with this floor.
     #[must_use]
     pub fn init(mut self, floor: u64) -> Self {
         self.init = Some(floor);
         self
     }
 
-    /// The admin listener keeps one address over all starts, for operators and Prometheus.
+    /// Gives the admin listener one address for all starts, for operators and Prometheus.
     #[must_use]
     pub fn with_fixed_admin_port(self) -> Self {
         self.with("/admin/address", format!("127.0.0.1:{}", free_ports(1)[0]))
     }
 
-    /// All connections to the upstream are those of one worker.
+    /// Sets one worker, so that all connections to the upstream belong to it.
     #[must_use]
     pub fn with_one_worker(mut self) -> Self {
         self.workers = 1;
@@ -259,18 +260,18 @@ impl GuardLaunch {
         self.home().join("guard.redb")
     }
 
-    /// Starts the guard and waits until it listens. It may not admit anything yet.
+    /// Starts the guard and waits until it listens. It may not admit requests yet.
     ///
     /// # Panics
-    /// If it ends or is silent instead.
+    /// If it ends, or does not listen in time.
     pub async fn start(&self) -> Guard {
         self.try_start().await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Like [`GuardLaunch::start`].
+    /// Starts the guard as [`GuardLaunch::start`] does.
     ///
     /// # Errors
-    /// With its log, if it ends or is silent instead.
+    /// Returns the log of a guard that ends, or does not listen in time.
     pub async fn try_start(&self) -> Result<Guard, String> {
         let process = TestProcess::start(
             &self.binary,
@@ -284,7 +285,7 @@ impl GuardLaunch {
         Ok(Guard { process, launch })
     }
 
-    /// Starts it and waits for its end.
+    /// Starts a guard that must not come up, and returns its output.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -307,10 +308,10 @@ impl GuardLaunch {
         arguments
     }
 
-    /// Another home with a copy of this one's store.
+    /// Copies the store into another folder, and returns the launch of a guard there.
     ///
     /// # Panics
-    /// If it cannot be copied.
+    /// If the store cannot be copied.
     #[must_use]
     pub fn copy(&self) -> Self {
         let home = Arc::new(scratch::temp_dir());
@@ -322,10 +323,10 @@ impl GuardLaunch {
 }
 
 impl Guard {
-    /// Ends the guard in order. Returns its launch, for a start on the same store and without failpoints.
+    /// Stops the guard in order. Returns its launch, for a start on the same store and without failpoints.
     ///
     /// # Panics
-    /// If it does not end well.
+    /// If it does not end, or not with success.
     pub async fn stop(self) -> GuardLaunch {
         self.signal(Signal::TERM);
         let status = self.exit().await;
@@ -340,7 +341,7 @@ impl Guard {
         self.launch.clone()
     }
 
-    /// Polls until no key is in quarantine. The guard answers questions about that, and sends no event.
+    /// Waits until no key is in quarantine. Polls, because the guard sends no event.
     pub async fn wait_ready(&self) {
         self.process.wait_ready().await;
         self.wait_gauge("fencegate_guard_keys_in_quarantine", 0.0).await;
@@ -350,7 +351,7 @@ impl Guard {
         &self.launch
     }
 
-    /// Polls until this epoch has been announced for a key. The guard can be queried for watermarks, and sends no
+    /// Waits until this epoch is announced for a key. Polls the guard's watermarks, because the guard sends no
     /// event.
     pub async fn wait_watermark(&self, key: &str, epoch: u64) {
         let path = format!("/api/v1/keys/{key}");
@@ -367,13 +368,14 @@ impl Guard {
         wait_until(&format!("{key} to be marked with {epoch}"), reached, || self.log()).await;
     }
 
-    /// How many claims had this decision.
+    /// The number of requests that got this decision.
     pub async fn decision_count(&self, decision: &str) -> f64 {
         let label = format!("decision=\"{decision}\"");
         self.metrics().await.sum("fencegate_guard_decisions_total", &[&label])
     }
 
-    /// Polls until so many claims had this decision. The guard answers questions about metrics, and sends no event.
+    /// Waits until this number of requests have got this decision. Polls the metrics, because the guard sends no
+    /// event.
     pub async fn wait_decisions(&self, decision: &str, count: f64) {
         let reached = async {
             while self.decision_count(decision).await < count {
@@ -383,10 +385,10 @@ impl Guard {
         wait_until(&format!("{count} decisions `{decision}`"), reached, || self.log()).await;
     }
 
-    /// The answer of the admin listener, as JSON.
+    /// The JSON response of the admin listener.
     ///
     /// # Panics
-    /// If the answer is no JSON.
+    /// If the response is not JSON.
     pub async fn admin_json(&self, path: &str) -> Value {
         let answer = self.admin(path).await;
         serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}: {answer:?}"))

@@ -1,4 +1,4 @@
-//! A site whose gateways reach the origin through a guard, all of one installation.
+//! A site whose gateways reach the origin through a guard. All of them belong to one installation.
 
 use std::net::SocketAddr;
 
@@ -15,9 +15,9 @@ use crate::{
 
 pub struct GuardedSite {
     pub site: TestSite,
-    /// The installation for which the gateways of the site sign their tokens.
+    /// The installation of the site's gateways and guards.
     pub ensemble: String,
-    /// Every token of the site is above this floor.
+    /// The guards' floor: every token of the site is above it.
     pub floor: u64,
 }
 
@@ -26,8 +26,10 @@ impl GuardedSite {
         Self::new(TestSite::fresh().await).await
     }
 
+    /// Creates the installation at a site.
+    ///
     /// # Panics
-    /// If the installation cannot be made.
+    /// If the installation cannot be created.
     pub async fn new(site: TestSite) -> Self {
         let home = scratch::temp_dir();
         let policy = write_policy(home.path(), &site.policy("operator").to_string());
@@ -39,12 +41,12 @@ impl GuardedSite {
         Self { site, ensemble, floor: shown["floor"].as_u64().expect("a number") }
     }
 
-    /// How to start a guard of the installation. The guard keeps one address over all starts.
+    /// The launch of a guard of the installation. It keeps one address over all starts.
     pub async fn launch(&self) -> GuardLaunch {
         self.launch_of(&self.ensemble).await
     }
 
-    /// The same for tokens of the installation `ensemble`.
+    /// The launch of a guard for tokens of the installation `ensemble`.
     pub async fn launch_of(&self, ensemble: &str) -> GuardLaunch {
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
         let launch =
@@ -56,7 +58,7 @@ impl GuardedSite {
         self.launch().await.start().await
     }
 
-    /// The policy of a gateway that takes the servers at these addresses for its guards.
+    /// The policy of a gateway whose guards are at these addresses.
     pub fn policy(&self, name: &str, guards: &[SocketAddr]) -> TestPolicy {
         let endpoints: Vec<String> = guards.iter().map(|guard| format!("http://{guard}")).collect();
         self.site
@@ -65,7 +67,7 @@ impl GuardedSite {
             .with("/upstreams/ledger/fencing", "guard")
             .with("/upstreams/ledger/direct", true)
             .with("/upstreams/ledger/response_timeout", "16s")
-            // The wait is long enough for a session that has to end first.
+            // Long enough for a lock whose session has to expire first.
             .with("/routes/0/fence/wait", "15s")
     }
 
@@ -74,7 +76,7 @@ impl GuardedSite {
     }
 }
 
-/// Runs a verb of the binary that must succeed, and gives what it prints.
+/// Runs a subcommand that must succeed, and returns its output.
 ///
 /// # Panics
 /// If it fails.
@@ -84,7 +86,7 @@ pub async fn run_operator(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Sets the times of a guard so short that a test can wait for them.
+/// Sets the time limits of a guard so short that a test can wait for them.
 #[must_use]
 pub fn with_short_times(launch: GuardLaunch) -> GuardLaunch {
     launch

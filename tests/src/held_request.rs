@@ -1,5 +1,5 @@
-//! A request that the service holds until the test lets it go. Other requests wait behind it, and a gateway or a guard
-//! that dies loses it.
+//! A request that the service holds until the test releases it. Other requests wait behind it, and a gateway or
+//! guard that dies loses it.
 
 use crate::{
     client::{ClientResponse, TestRequest},
@@ -9,15 +9,15 @@ use crate::{
 
 /// One request in flight. Its execution goes on even if its sender dies.
 pub struct HeldRequest {
-    /// Its client, which waits for the answer.
+    /// The request as its client sees it: the response is pending.
     pub request: PendingRequest,
-    /// The request as it arrived.
+    /// The request as it arrived at the service.
     pub record: RequestRecord,
     pub latch: Latch,
 }
 
 impl Origin {
-    /// Sends a request through a gateway or a guard, and holds it. Returns when it has arrived in full.
+    /// Sends a request through a gateway or guard, and holds it at the service. Returns when it has arrived in full.
     ///
     /// # Panics
     /// If it does not arrive in time, or is answered before.
@@ -35,24 +35,24 @@ impl Origin {
 }
 
 impl HeldRequest {
-    /// The service goes on to its answer.
+    /// Lets the service respond.
     pub fn release(&self) {
         self.latch.release();
     }
 
-    /// The same, and gives the answer.
+    /// Lets the service respond, and returns the response that the client got.
     ///
     /// # Panics
-    /// If there is no answer in time, or the connection broke.
+    /// If there is no response in time, or the connection broke.
     pub async fn finish(self) -> ClientResponse {
         self.release();
         self.answer().await
     }
 
-    /// The answer that the client got.
+    /// Waits for the response that the client gets.
     ///
     /// # Panics
-    /// If there is none in time, or the connection broke.
+    /// If there is no response in time, or the connection broke.
     pub async fn answer(self) -> ClientResponse {
         self.request.answer().await
     }

@@ -36,86 +36,90 @@ pub struct Execution {
     pub token: FencingToken,
     pub gateway: String,
     pub attempt: Option<String>,
-    /// When the last byte of the request was sent, by the client that waits for its end. `None`: not known.
+    /// The time at which the last byte of the request was sent, by the sender that waits for the end of the
+    /// execution; `None` if it is not known.
     pub sent: Option<Instant>,
     pub began: Instant,
     /// `None`: the end is not known, so the execution counts as running.
     pub ended: Option<Instant>,
 }
 
-/// One request, with the outcome that its client saw.
+/// One request, with the outcome that its client received.
 #[derive(Debug, Clone)]
 pub struct ClientOutcome {
     pub id: String,
-    /// None: the connection broke, or the answer has no outcome.
+    /// `None` if the connection broke, or the response has no outcome.
     pub outcome: Option<FencingOutcome>,
 }
 
-/// The condition of a promise. Executions that do not keep it are outside of the promise.
+/// The condition under which a promise holds. Executions that do not keep it are outside of the promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromiseCondition {
-    /// What was sent is begun and over within this time, queues, proxies and instances that stand still included.
+    /// An execution ends within this time after its request was sent, including pauses of queues, proxies and
+    /// instances.
     OverAfterSending(Duration),
-    /// A filter refuses what comes late. So an execution lasts for at most this time, whenever it was sent.
+    /// An execution lasts at most this time, whenever its request was sent: a filter refuses late requests.
     Lasts(Duration),
 }
 
-/// The violations of a history, apart by whether a condition was kept.
+/// The violations of a history, separated by the condition of the promise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistoryVerdict {
     pub broken: Vec<Violation>,
-    /// These need an execution that did not keep the condition.
+    /// Violations in which an execution takes part that did not keep the condition.
     pub outside: Vec<Violation>,
 }
 
-/// A promise that was broken, by positions in the history.
+/// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// The second began before the first had ended.
+    /// The second execution began before the first had ended.
     Overlap { key: String, first: FencingToken, second: FencingToken },
-    /// The second began after the first, and its token is not newer.
+    /// The second execution began after the first, and its token is not newer.
     NotNewer { key: String, first: FencingToken, second: FencingToken },
-    /// A client received `done`, and nothing was executed.
+    /// A client received `done`, but nothing was executed.
     DoneWithoutExecution(String),
-    /// A client received `not-dispatched`, and the upstream got the request.
+    /// A client received `not-dispatched`, but the request was executed.
     NotDispatchedButExecuted(String),
     /// One attempt was executed more than once.
     ExecutedTwice(String),
 }
 
 impl History {
-    /// Every fenced request that a comparing origin did not refuse.
+    /// Every fenced request that a comparing origin did not refuse counts as an execution.
     pub fn from_log(log: &OriginLog) -> Self {
         let fenced = log.records.iter().filter(|record| record.key().is_some() && !record.stale);
         Self { executions: fenced.map(Execution::from_record).collect(), attempts: Vec::new() }
     }
 
-    /// Adds the outcome that the client of one attempt received.
+    /// Adds the outcome of the response that a client received to one attempt.
     pub fn record_answer(&mut self, id: impl Into<String>, answer: Option<&ClientResponse>) {
         self.attempts
             .push(ClientOutcome { id: id.into(), outcome: answer.and_then(ClientResponse::outcome) });
     }
 
-    /// The executions of those keys only that begin like this.
+    /// The history of the keys with this prefix.
     #[must_use]
     pub fn of_keys(&self, prefix: &str) -> Self {
         let executions = self.executions.iter().filter(|execution| execution.key.starts_with(prefix));
         Self { executions: executions.cloned().collect(), attempts: Vec::new() }
     }
 
-    /// How often a key went from one gateway to another: a history without handovers shows little.
+    /// The number of times that a key went from one gateway to another. A history without handovers shows little.
     pub fn hand_overs(&self) -> usize {
         let pairs = |line: Vec<&Execution>| line.windows(2).filter(|p| p[0].gateway != p[1].gateway).count();
         self.by_key().into_values().map(pairs).sum()
     }
 
-    /// How many tenures had executions. This measures a run behind a guard, where the gateway of an execution is not
-    /// known.
+    /// The number of tenures that had executions. It measures a run behind a guard, where the gateway of an
+    /// execution is not known.
     pub fn tenures(&self) -> usize {
         let tenures = self.executions.iter().map(|execution| (&execution.key, execution.token.number()));
         tenures.collect::<BTreeSet<_>>().len()
     }
 
+    /// Asserts that there are no violations.
+    ///
     /// # Panics
     /// With the violations, if there are any.
     pub fn assert_holds(&self) {
@@ -128,9 +132,9 @@ impl History {
         serial.chain(self.outcome_violations()).collect()
     }
 
-    /// The violations, where executions of one key may overlap and come in the wrong order, and an attempt may be executed
-    /// twice, if that needs an execution that did not keep the condition. The answers to clients have to be true in any
-    /// case.
+    /// Separates the violations by a condition: those that need an execution which did not keep it are outside of
+    /// the promise. These may be overlaps, wrong orders of tokens and double executions. The responses to clients
+    /// have to be true in any case.
     pub fn judge(&self, condition: PromiseCondition) -> HistoryVerdict {
         let kept = |execution: &&Execution| condition.is_kept_by(execution);
         let executions = self.executions.iter().filter(kept).cloned().collect();
@@ -149,7 +153,7 @@ impl History {
         HistoryVerdict { broken, outside }
     }
 
-    /// Executions per key in order of their begin.
+    /// The executions of each key, in the order of their beginnings.
     fn by_key(&self) -> BTreeMap<&str, Vec<&Execution>> {
         let mut keys = BTreeMap::<&str, Vec<&Execution>>::new();
         for execution in &self.executions {
@@ -180,7 +184,7 @@ impl History {
 }
 
 impl Execution {
-    /// The execution as seen at the listener: from its first byte to the last byte of its answer.
+    /// The execution as the listener saw it: from the first byte of the request to the last byte of the response.
     pub fn from_record(record: &RequestRecord) -> Self {
         Self {
             key: record.key().unwrap_or_default().to_owned(),
@@ -198,7 +202,8 @@ impl Execution {
 impl PromiseCondition {
     fn is_kept_by(self, execution: &Execution) -> bool {
         let (since, most) = match self {
-            // Where the time of the sending is not known, no condition excludes a request that was sent.
+            // If the time of sending is not known, take the beginning of the execution. It is later, so the
+            // condition excuses less.
             Self::OverAfterSending(wait) => (execution.sent.unwrap_or(execution.began), wait),
             Self::Lasts(length) => (execution.began, length),
         };
@@ -245,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Three executions in a row, each reported to its client as done.
+    /// Three executions in succession, each reported to its client as done.
     fn good_history() -> History {
         let start = Instant::now();
         let executions = vec![
@@ -263,7 +268,7 @@ mod tests {
         assert_eq!(good_history().hand_overs(), 2);
     }
 
-    /// Each single change of a sound history is reported as exactly the violations that it causes.
+    /// Each single change of a correct history is reported as exactly the violations that it causes.
     #[test]
     fn doctored_history_is_rejected() {
         type HistoryEdit = fn(&mut History);
@@ -307,12 +312,13 @@ mod tests {
         }
     }
 
-    /// An execution that stood still on its way is outside of the promise without a filter, and breaks it with one.
+    /// An execution that begins late after it was sent is outside of the promise without a filter, and a violation
+    /// with one.
     #[test]
     fn late_start_is_judged_by_condition() {
         let ms = Duration::from_millis;
         let mut history = good_history();
-        // The first one was sent at the beginning, and is begun late: within the third one.
+        // The first request was sent at the beginning, and is executed late: during the third one.
         let sent = history.executions[0].began;
         history.executions[0].sent = Some(sent);
         history.executions[0].began = sent + ms(27);
@@ -324,11 +330,12 @@ mod tests {
         let broken = HistoryVerdict { broken: violations, outside: Vec::new() };
         assert_eq!(history.judge(PromiseCondition::OverAfterSending(ms(32))), broken);
         assert_eq!(history.judge(PromiseCondition::Lasts(ms(10))), broken);
-        // An execution that stood still took longer than an execution may.
+        // A paused execution that took longer than the filter's condition allows is outside of the promise.
         assert_eq!(history.judge(PromiseCondition::Lasts(ms(4))).broken, Vec::new());
     }
 
-    /// A double execution is outside of the promise if one of the two was late. An untrue answer always breaks it.
+    /// A double execution is outside of the promise if one of the two was late. An untrue response is always a
+    /// violation.
     #[test]
     fn late_second_execution_is_outside_promise() {
         let ms = Duration::from_millis;
@@ -346,8 +353,8 @@ mod tests {
         Execution { access: AccessMode::Shared, ..execution(start, epoch, began, Some(ended)) }
     }
 
-    /// Readers may overlap in any order of their tokens. A writer overlaps no reader, and neither is stale beside the
-    /// other.
+    /// Readers may overlap in any order of their tokens. A writer must not overlap a reader, and each must have a
+    /// newer token than the other before it.
     #[test]
     fn readers_overlap_only_readers() {
         let start = Instant::now();

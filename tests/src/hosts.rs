@@ -1,4 +1,4 @@
-//! The host names that one process sees: an `/etc/hosts` of its own, in a mount namespace of its own.
+//! The host names that one process sees: its own `/etc/hosts`, in its own mount namespace.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -12,11 +12,11 @@ pub struct HostsFile {
     home: TempDir,
 }
 
-/// There is no name server, so a name that is missing in the file is unknown at once.
+/// The process has no name server, so a name that is missing in the file is unknown at once.
 const FILES_ONLY: &str = "hosts: files\n";
 
 impl HostsFile {
-    /// A table without any name.
+    /// A file without any name.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -28,7 +28,7 @@ impl HostsFile {
         hosts
     }
 
-    /// From now on the name has these addresses, and there is no other name.
+    /// Sets the addresses of one name, and removes all other names.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -37,7 +37,7 @@ impl HostsFile {
         self.set_all(&[(name.to_owned(), addresses)]);
     }
 
-    /// From now on these names have these addresses, and there is no other name.
+    /// Sets the addresses of these names, and removes all other names.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -46,11 +46,12 @@ impl HostsFile {
             .iter()
             .flat_map(|(name, addresses)| addresses.iter().map(move |address| format!("{address} {name}\n")));
         let lines: String = named.collect();
-        // The file is written in place. The process would not see a new file.
+        // Write the file in place: the bind mount of the process would still show the old file after a rename.
         fs::write(self.file("hosts"), lines).expect("the file can be written");
     }
 
-    /// A table for a process not yet started. No lookup gets an answer, not even that the name is unknown.
+    /// A file for a process that is not started yet, in which no lookup gets an answer, not even that the name is
+    /// unknown.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -61,10 +62,10 @@ impl HostsFile {
         hosts
     }
 
-    /// From now on no lookup gets an answer, in a process that was started with these names.
+    /// Makes all lookups hang from now on, in a process that was started with this file.
     ///
     /// # Panics
-    /// If its namespaces cannot be entered.
+    /// If the namespaces of the process cannot be entered.
     pub fn stop_responding(&self, process: &TestProcess) {
         let silence = self.make_silence("silence");
         let pid = process.pid().to_string();
@@ -73,7 +74,7 @@ impl HostsFile {
         run(Command::new("nsenter").args(enter).arg(silence).arg("/etc/hosts"));
     }
 
-    /// A pipe without a writer. A process that opens it waits.
+    /// Makes a pipe without a writer: a process that opens it hangs.
     fn make_silence(&self, name: &str) -> PathBuf {
         let file = self.file(name);
         run(Command::new("mkfifo").arg(&file));
@@ -84,9 +85,9 @@ impl HostsFile {
         self.home.path().join(name)
     }
 
-    /// The command line that starts a program with these names. The user namespace makes root unnecessary. The process
-    /// still dies with the test: `--pdeathsig` is set again, because the kernel may drop it when a process enters
-    /// namespaces.
+    /// The command line before a program that sees these names. The user namespace makes root unnecessary.
+    /// `--pdeathsig` is set again, so that the process still dies with the test, because the kernel may clear it
+    /// when a process enters namespaces.
     pub(crate) fn command(&self) -> Vec<String> {
         const SCRIPT: &str = r#"mount --bind "$0/hosts" /etc/hosts && mount --bind "$0/nsswitch.conf" /etc/nsswitch.conf && exec setpriv --pdeathsig KILL -- "$@""#;
         let mut command: Vec<String> =

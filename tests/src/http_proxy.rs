@@ -1,4 +1,4 @@
-//! An intermediary between gateway and guard: a proxy that repeats requests, or answers in its own name.
+//! A proxy between gateway and guard that repeats requests, or gives responses of its own.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use crate::{
 
 const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
 
-/// Passes messages between gateways and one guard. Works on the runtime of the test that makes it.
+/// Passes messages between gateways and one guard, on the runtime of the test that starts it.
 pub struct HttpProxy {
     address: SocketAddr,
     shared: Arc<ProxyState>,
@@ -34,7 +34,7 @@ struct ProxyState {
     keeps: Mutex<Option<HeldAnnouncement>>,
 }
 
-/// An announcement on its way. The guard has sent it, and the gateway does not get it before the test releases it.
+/// An announcement that the guard has sent, and that the gateway does not get before the test releases it.
 #[derive(Debug, Clone, Default)]
 pub struct HeldAnnouncement {
     said: Latch,
@@ -51,20 +51,21 @@ impl HeldAnnouncement {
     }
 }
 
-/// Whether the hop adds a field that names it.
+/// Whether the proxy adds a field that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViaMode {
-    /// The hop adds a `Via`, as a proxy must (RFC 9110, 7.6.3).
+    /// The proxy adds a `Via`, as a proxy must (RFC 9110, 7.6.3).
     Itself,
     Nothing,
 }
 
-/// What the hop does to the next POST.
+/// The fault of the next POST.
 #[derive(Debug, Clone)]
 pub enum ProxyFault {
-    /// Sends the request, gives it up when let go, and sends it again on another connection. The second answer counts.
+    /// Sends the request, abandons it when the latch is released, and sends it again on another connection. The
+    /// second response is passed on.
     Repeat(Latch),
-    /// Sends the request, gives it up when let go, and answers with this status in the hop's own name.
+    /// Sends the request, abandons it when the latch is released, and responds with this status itself.
     GiveUp(Latch, u16),
 }
 
@@ -77,7 +78,7 @@ impl HttpProxy {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let shared = serving.clone();
-                // Connections break in tests on purpose.
+                // An error is ignored: tests break connections on purpose.
                 tokio::spawn(async move { drop(shared.converse(stream).await) });
             }
         });
@@ -88,17 +89,19 @@ impl HttpProxy {
         self.address
     }
 
+    /// Sets the fault of the next POST.
+    ///
     /// # Panics
-    /// If another trick still waits for its request.
+    /// If an earlier fault still waits for its request.
     pub fn set_fault(&self, trick: ProxyFault) {
         let before = self.shared.trick.lock().expect("no thread panics here").replace(trick);
         assert!(before.is_none(), "a trick at a time");
     }
 
-    /// Keeps the next announcement until the test lets it go.
+    /// Holds the next announcement until the test releases it.
     ///
     /// # Panics
-    /// If it is kept already.
+    /// If an announcement is already to be held.
     pub fn hold_announcement(&self) -> HeldAnnouncement {
         let kept = HeldAnnouncement::default();
         let before = self.shared.keeps.lock().expect("no thread panics here").replace(kept.clone());
@@ -151,7 +154,7 @@ impl ProxyState {
     }
 
     async fn pass(&self, request: &HttpWireMessage) -> io::Result<HttpWireMessage> {
-        // Both halves stay open. For the guard, a closed half would mean that no client waits.
+        // Keep both halves open: a closed half would tell the guard that no client waits.
         let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own_response(502)) };
         let mut answer = answers.read_head().await?;
         answers.read_body(&mut answer, MissingLengthMeaning::UntilClose).await?;

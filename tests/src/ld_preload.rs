@@ -1,4 +1,5 @@
-//! A library of ours in C that a process loads before its own: it then sees what we want it to see of the system.
+//! C libraries that a process loads before all others (`LD_PRELOAD`), and that replace a part of what it sees of the
+//! system.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,10 +8,10 @@ use std::{
 
 use fencegate_testkit::scratch;
 
-/// Builds `src/SOURCE`, and returns the path of the library. To be built once for all tests of this process.
+/// Builds `src/SOURCE`, and returns the path of the library. Callers build it once for all tests of a process.
 ///
 /// # Panics
-/// If it cannot be built: the Debian packages gcc and libc6-dev are needed.
+/// If it cannot be built, which takes the Debian packages gcc and libc6-dev.
 pub(crate) fn build(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(source);
     let library = scratch::folder().join(source.with_extension("so").file_name().expect("a file"));

@@ -1,4 +1,4 @@
-//! Clients that hold leases of gateways under test.
+//! Clients that hold leases of the gateways under test.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -15,7 +15,7 @@ use crate::{
     site::TestSite,
 };
 
-/// The tokens that clients of leases show. The files are deleted with this value.
+/// The tokens that lease clients present. The files are deleted with this value.
 pub struct LeaseTokens(TempDir);
 
 /// The token of a client that may take `account/*`, `job/*` and `election/*`.
@@ -40,7 +40,7 @@ impl Default for LeaseTokens {
 }
 
 impl LeaseTokens {
-    /// The file of the token of `client`, `other` or `operator`.
+    /// The file with the token of `client`, `other` or `operator`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
@@ -50,13 +50,14 @@ impl LeaseTokens {
         self.add_to(site.policy(name))
     }
 
-    /// The same for any policy. Its first route then accepts requests under a lease.
+    /// Adds leases, their principals and a peer address to a policy. Its first route then accepts requests under a
+    /// lease.
     pub fn add_to(&self, policy: TestPolicy) -> TestPolicy {
         let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
         self.grant(policy.with("/peer", peer)).with("/routes/0/fence/lease", "optional")
     }
 
-    /// Adds only the leases and their principals. Routes and peer address stay as they are.
+    /// Adds leases and their principals to a policy. Routes and peer address stay as they are.
     pub fn grant(&self, policy: TestPolicy) -> TestPolicy {
         let file = |name: &str| json!({"file": self.file(name)});
         let leases = json!({"min_ttl": "300ms", "max_ttl": "30s", "default_ttl": "10s", "max_wait": "20s", "principals": [
@@ -68,44 +69,48 @@ impl LeaseTokens {
     }
 }
 
-/// A lease in the hands of a client.
+/// A lease that a client holds.
 #[derive(Debug, Clone)]
 pub struct ClientLease {
     pub id: String,
     pub reference: String,
-    /// The document of the lease, from the time of the grant.
+    /// The document of the lease, as it was granted.
     pub document: Value,
 }
 
-/// The request for a lease.
+/// The request that acquires a lease.
 pub fn acquire_request(body: &Value) -> TestRequest {
     TestRequest::post("/.fencegate/v1/leases")
         .field("authorization", &format!("Bearer {CLIENT}"))
         .body(body.to_string())
 }
 
-/// The body of an answer, as JSON.
+/// The body of a response, as JSON.
 ///
 /// # Panics
-/// If it is no JSON.
+/// If the body is not JSON.
 pub fn json_body(answer: &ClientResponse) -> Value {
     serde_json::from_slice(&answer.body).unwrap_or_else(|bad| panic!("{bad}: {answer:?}"))
 }
 
 impl ClientLease {
+    /// Acquires a lease.
+    ///
     /// # Panics
-    /// If it is not granted.
+    /// If the lease is not granted.
     pub async fn acquire(gateway: &Gateway, body: Value) -> Self {
         Self::from_response(&gateway.send(&acquire_request(&body)).await)
     }
 
-    /// A lease of one key, with the default TTL. The client waits for at most ten seconds.
+    /// Acquires a lease of one key, with the default TTL and a wait of at most ten seconds.
     pub async fn acquire_exclusive(gateway: &Gateway, key: &str) -> Self {
         Self::acquire(gateway, json!({"keys": [key], "wait_ms": 10_000})).await
     }
 
+    /// The lease in the response to its request.
+    ///
     /// # Panics
-    /// If the answer is no grant.
+    /// If the response is not a grant.
     pub fn from_response(answer: &ClientResponse) -> Self {
         assert!(matches!(answer.status, 201 | 202), "{answer:?}");
         let document = json_body(answer);
@@ -113,6 +118,8 @@ impl ClientLease {
         Self { id: text("lease"), reference: text("reference"), document }
     }
 
+    /// The fencing token of the lease.
+    ///
     /// # Panics
     /// If it holds no lock.
     pub fn token(&self) -> FencingToken {

@@ -18,12 +18,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Starts the service with an empty database, which is gone when the service ends. The service compares tokens.
+    /// Starts the service with an empty database, which is removed with it. The service compares tokens.
     pub async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    /// The same, with these arguments.
+    /// Starts the service with these arguments.
     ///
     /// # Panics
     /// If it does not start.
@@ -38,13 +38,15 @@ impl Ledger {
         Self { address, process }
     }
 
+    /// Sends a signal to the service.
+    ///
     /// # Panics
     /// If it has ended.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal).expect("it runs");
     }
 
-    /// Stops it, and returns when all of its threads stand still. SIGCONT lets it go on.
+    /// Freezes the service, and returns when all of its threads have stopped. SIGCONT lets it go on.
     ///
     /// # Panics
     /// If it has ended, or does not stop.
@@ -52,7 +54,7 @@ impl Ledger {
         freeze::stop(self.process.pid());
     }
 
-    /// The answer to a request that needs no token.
+    /// The response to a request that needs no token, as JSON.
     pub async fn read(&self, path: &str) -> Value {
         let answer = TestRequest::get(path).send_to(self.address).await.expect("the ledger answers");
         assert_eq!(answer.status, 200, "{path}");

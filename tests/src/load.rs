@@ -16,13 +16,13 @@ use crate::{
     origin::Origin,
 };
 
-/// Clients at work. They end by themselves after `requests` each.
+/// Clients that send requests. Each ends by itself after its `requests`.
 pub struct RunningLoad {
     clients: Vec<JoinHandle<Vec<AttemptResult>>>,
     stop: watch::Sender<bool>,
 }
 
-/// Which clients send what to which gateways.
+/// The clients of a load, and the requests that they send to which gateways.
 #[derive(Debug, Clone)]
 pub struct LoadPlan {
     /// Client n uses the gateway with index n modulo the number of gateways.
@@ -32,16 +32,16 @@ pub struct LoadPlan {
     pub clients: usize,
     /// The largest number of requests of each client.
     pub requests: usize,
-    /// The pause between an answer and the next request of the same client.
+    /// The pause between a response and the next request of the same client.
     pub pause: Duration,
 }
 
-/// The pause of a client that is not to fill the machine.
+/// The pause of clients that must not use up the processor.
 pub const PAUSE: Duration = Duration::from_millis(25);
 
 impl LoadPlan {
-    /// Clients that pay to so many accounts, each about forty times in a second at most: a faster load takes its
-    /// processor time from all tests beside this one.
+    /// Clients that pay to this number of accounts, each at most about forty times per second: a faster load takes
+    /// processor time from the tests beside it.
     pub fn payments(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
         Self {
             gateways: gateways.iter().map(|gateway| gateway.public).collect(),
@@ -53,7 +53,7 @@ impl LoadPlan {
     }
 }
 
-/// How one attempt ended.
+/// The result of one attempt.
 #[derive(Debug, Clone)]
 pub struct AttemptResult {
     pub id: String,
@@ -61,12 +61,13 @@ pub struct AttemptResult {
 }
 
 impl RunningLoad {
-    /// Clients that send POST. `name` sets its attempts apart from those of other loads.
+    /// Starts clients that send POST. `name` begins the ids of their attempts, which differ from those of other
+    /// loads.
     pub fn start(name: &str, plan: &LoadPlan) -> Self {
         Self::start_with(TestRequest::post, name, plan)
     }
 
-    /// Clients that send the request that `ask` makes of a path.
+    /// Starts clients that send the request which `ask` makes from a path.
     pub fn start_with(ask: fn(&str) -> TestRequest, name: &str, plan: &LoadPlan) -> Self {
         let stop = watch::Sender::new(false);
         let client = |n| tokio::spawn(work(ask, format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
@@ -74,17 +75,18 @@ impl RunningLoad {
         Self { clients, stop }
     }
 
-    /// Lets each client finish its request, and returns all outcomes.
+    /// Lets each client finish its request, and returns all results.
     pub async fn stop(self) -> Vec<AttemptResult> {
         self.stop.send_replace(true);
         self.end().await
     }
 
-    /// Stops the clients and compares their answers with the executions of the origin. At least so many times a key
-    /// went from one gateway to another, because a history without handovers shows little. Returns all outcomes.
+    /// Stops the clients and compares their responses with the executions of the origin. Keys must have been handed
+    /// over between gateways at least `hand_overs` times, because a history without handovers shows little. Returns
+    /// all results.
     ///
     /// # Panics
-    /// If a promise was broken, or if there were too few hand-overs.
+    /// If a promise was broken, or if there were too few handovers.
     pub async fn assert_promises(self, origin: &Origin, hand_overs: usize) -> Vec<AttemptResult> {
         let told = self.stop().await;
         let history = History::from_log(&origin.log()).with_results(&told);
@@ -97,7 +99,7 @@ impl RunningLoad {
     /// Waits until every client has sent all its requests.
     ///
     /// # Panics
-    /// If a client hangs.
+    /// If a client does not end in time.
     pub async fn end(self) -> Vec<AttemptResult> {
         let all = async {
             let mut told = Vec::new();
@@ -132,7 +134,8 @@ async fn work(
             connection = None;
         }
         told.push(AttemptResult { id, answer });
-        // A refused client comes back later. The pause also bounds the load on a gateway that refuses all requests.
+        // A client that was refused tries again after a pause, which also bounds the load on a gateway that refuses
+        // all requests.
         sleep(if served { plan.pause } else { plan.pause.max(Duration::from_millis(20)) }).await;
     }
     told

@@ -1,11 +1,11 @@
-//! The rule for every log line of every process under test: a line is one event, and the project's own events are
-//! written for people.
+//! The rule for every log line of every process under test: a line is one event, and the project's own events have
+//! no debug forms of Rust values, because operators read them.
 
 use serde_json::Value;
 
-/// The first line that breaks the rule, and why.
+/// The first line that breaks the rule, with the reason.
 pub(crate) fn invalid_line(log: &str) -> Option<String> {
-    // The end of the process may have cut the last line off.
+    // The last line may be incomplete, because the process has ended.
     let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let mut lines = whole.lines().filter(|line| !line.is_empty());
     lines.find_map(|line| {
@@ -17,14 +17,14 @@ pub(crate) fn invalid_line(log: &str) -> Option<String> {
     })
 }
 
-/// The event is the project's own, and its level is one that operators read.
+/// True for an event of the project itself at a level that operators read.
 fn is_said_to_people(line: &str) -> bool {
     let event: Value = serde_json::from_str(line).unwrap_or_default();
     let ours = event["target"].as_str().is_some_and(|target| target.starts_with("fencegate"));
     ours && ["INFO", "WARN", "ERROR"].iter().any(|level| event["level"] == *level)
 }
 
-/// Such as `Some(7)` or `PlanDiff { added: ...`.
+/// True if the line has the debug form of a Rust value, such as `Some(7)` or `PlanDiff { added: ...`.
 fn has_rust_value(line: &str) -> bool {
     let wrapped = ["Some(", "Ok(", "Err("].iter().any(|begin| {
         line.match_indices(begin)

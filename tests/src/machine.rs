@@ -1,8 +1,8 @@
-//! The machine on which something was measured.
+//! Describes the machine on which something was measured.
 
 use std::{fs, thread};
 
-/// Such as `2 cores, AMD EPYC`.
+/// A description such as `2 cores, AMD EPYC`.
 pub fn describe() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!("{cores} cores, {}", model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
@@ -17,7 +17,7 @@ fn model(cpuinfo: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The processor model is read from `/proc/cpuinfo`, and a text without one is said to name none.
+    /// The processor model is read from `/proc/cpuinfo`, and a text without one gives a description that says so.
     #[test]
     fn processor_model_is_read_from_cpuinfo() {
         assert_eq!(model("processor\t: 0\nmodel name\t: AMD EPYC\nstepping\t: 1\n"), "AMD EPYC");

@@ -1,11 +1,11 @@
 //! The fault matrix: whole installations under load, with one accident each, judged by nine invariants.
 //!
-//! Reading order: [`matrix_case`] is a case and how it is played, [`catalogue`] lists all cases, and [`accidents`] are
-//! the faults. A case happens in an [`environment`], which is set up by its [`setup`]: with [`gateway_node`]s, another
-//! [`topology`], proxies in front of a service ([`service_relay`]), and [`clients`] that run [`workload`]s of
-//! [`payment`]s and [`lease_work`]. The [`post_checks`] look at the state that is left behind. The [`run_log`] is the
-//! record of a run, the [`invariants`] judge that record, and the result is a [`verdict`]. [`report`] and [`report_page`]
-//! report the rulings, and [`runner`] plays many cases.
+//! Reading order: [`matrix_case`] is a case and the way it is played, [`catalogue`] lists all cases, and
+//! [`accidents`] are the faults. A case happens in an [`environment`], which is set up by its [`setup`]: with
+//! [`gateway_node`]s, another [`topology`], proxies in front of a service ([`service_relay`]), and [`clients`] that
+//! run [`workload`]s of [`payment`]s and [`lease_work`]. The [`post_checks`] read the state that is left behind. The
+//! [`run_log`] is the record of a run, the [`invariants`] judge that record, and the result is a [`verdict`].
+//! [`report`] and [`report_page`] report the verdicts, and [`runner`] plays many cases.
 
 pub mod accidents;
 pub mod catalogue;

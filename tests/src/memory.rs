@@ -1,8 +1,8 @@
 //! A ZooKeeper in memory: in simulated time, repeatable, and with every accident on demand.
 //!
-//! It implements the gateway's own client trait, [`fencegate_zookeeper::session::client`], and answers as a real server
-//! does: the tests in `sim/` send both the same requests. Start with [`SimEnsemble::start`] inside a `LocalSet`, make
-//! an [`SimEnsemble::wire`], give the [`SimEnsemble::client`] on it to the gateway, and inject faults into the
+//! It implements the gateway's own client trait, [`fencegate_zookeeper::session::client`], and answers like a real
+//! server: the tests in `sim/` send both the same requests. Start it by [`SimEnsemble::start`] inside a `LocalSet`,
+//! make a [`SimEnsemble::wire`], give the [`SimEnsemble::client`] on it to the gateway, and cause accidents on the
 //! [`Wire`].
 //!
 //! Reading order: [`tree`] holds the nodes, [`request`] has the operations on them, [`server`] adds sessions and

@@ -1,4 +1,5 @@
-//! This version beside the one before: the newest release, or the commit that `tests/versions/before` names.
+//! Tests of this version together with the previous one: the newest release, or the commit that
+//! `tests/versions/before` names.
 //!
 //! `tests/run --versions` builds that one, and sets `FENCEGATE_BEFORE` to its path.
 //!
@@ -29,7 +30,8 @@ fn other_version_binary() -> PathBuf {
     env::var_os("FENCEGATE_BEFORE").expect("`tests/run --versions` sets it").into()
 }
 
-/// Upgrade and downgrade: the second version must read what the first version has stored.
+/// The binaries that write and read the state, for an upgrade and for a downgrade: the second one must read what the
+/// first one has stored.
 fn both_ways() -> [(PathBuf, PathBuf); 2] {
     [(other_version_binary(), binary()), (binary(), other_version_binary())]
 }
@@ -63,7 +65,7 @@ fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
     site.policy(name).with_cached_hold().with("/listeners/public/address", address.to_string())
 }
 
-/// One version replaces the other, there and back again. While both run, they hand keys to each other.
+/// Gateways of both versions replace each other in turn, and no request fails. While both run, they hand keys over.
 #[tokio::test]
 async fn gateway_versions_alternate_without_failed_request() {
     let site = TestSite::alone().await;
@@ -74,7 +76,7 @@ async fn gateway_versions_alternate_without_failed_request() {
         .await;
     gateway.wait_ready().await;
     let address = gateway.public;
-    // Another gateway of the version before. It is not replaced, so that keys are handed over all the time.
+    // Another gateway of the previous version is never replaced, so that keys are handed over all the time.
     let stays = GatewayLaunch::new(&policy(&site, "gw-stays", anywhere))
         .with_binary(&other_version_binary())
         .start()
@@ -111,8 +113,7 @@ async fn gateway_works_with_other_guard_version() {
     }
 }
 
-/// Not a test of this version: it writes the files that `stored` in `promises/` reads. `REWRITE=1`, once for each
-/// release.
+/// Not a test: with `REWRITE=1`, once for each release, it writes the files that the promises of `stored` read.
 #[tokio::test]
 async fn store_state_of_previous_version() {
     if env::var_os("REWRITE").is_none() {

@@ -1,4 +1,4 @@
-//! The memory of idle things: a kept key, and the connection of a client.
+//! The memory of an idle cached key, and of an idle connection of a client.
 
 use std::{
     fs,
@@ -17,22 +17,22 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// The time for both measurements, with a reserve.
+/// An upper bound for the time of both measurements together.
 #[cfg(test)]
 pub(super) const SECONDS: u64 = 30;
 
 const FEW: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/first", keys: 64, threads: 2, clients: 64 };
 const KEYS: u32 = 10_000;
-/// The time of one turn of requests for all keys. Turns are repeated until every key is taken.
+/// The duration of one load on all keys. It is repeated until every key is taken.
 const TURN: Duration = Duration::from_secs(6);
 const TURNS: u32 = 10;
 const CONNECTIONS: usize = 2000;
 
-/// The most bytes for a key and for a connection.
+/// The goals in bytes: for each key and for each connection.
 const KEY: f64 = 1024.0;
 const CONNECTION: f64 = 16.0 * 1024.0;
 
-/// Measures in one round, because memory varies less than time.
+/// Measures only once, because memory varies less than time.
 pub(super) fn measure(
     run: &BenchRun,
     zookeeper: SocketAddr,
@@ -60,7 +60,7 @@ pub(super) fn measure(
     ])
 }
 
-/// The first load fills pools and the like, so that the difference in memory is that of the keys.
+/// Bytes for each key. The first load fills pools and caches, so that the increase after it is that of the keys.
 fn key_memory(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
     FEW.run(run, gateway.public, Duration::from_secs(2))?;
     let before = resident_bytes(gateway.pid())?;
@@ -68,7 +68,7 @@ fn key_memory(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
     for _ in 0..TURNS {
         WrkLoad { prefix: "/warm/", keys: KEYS, ..FEW }.run(run, gateway.public, TURN)?;
         let taken = new_key_count(gateway)? - taken;
-        // A client may have taken a key at the end of a turn without being counted.
+        // Allow a hundredth less: a key that was taken at the very end of a load may not be counted.
         if taken >= 0.99 * f64::from(KEYS) {
             return Ok((resident_bytes(gateway.pid())? - before) / taken);
         }
@@ -77,12 +77,12 @@ fn key_memory(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
     Err(format!("{taken} of {KEYS} keys were taken in {:?}", TURN * TURNS).into())
 }
 
-/// The number of requests whose key was not cached. Each has made a tenure.
+/// The number of requests whose key was not cached, each of which has made a tenure.
 fn new_key_count(gateway: &BenchGateway) -> BenchResult<f64> {
     gateway.acquisitions("warm", "result=\"granted\"")
 }
 
-/// Each connection has sent one request. The kernel's memory for it does not count.
+/// Bytes of the gateway for each idle connection that has sent one request. The kernel's buffers are not included.
 fn connection_memory(gateway: &BenchGateway) -> BenchResult<f64> {
     drop(open_used_connection(gateway.public)?);
     let before = resident_bytes(gateway.pid())?;
@@ -97,7 +97,7 @@ fn open_used_connection(server: SocketAddr) -> BenchResult<TcpStream> {
     stream.write_all(format!("GET /unfenced/1 HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut part = [0; 1024];
-    // The service ends its answer with this text.
+    // The response of the service ends with this text.
     while !answer.ends_with(b"ok\n") {
         match stream.read(&mut part)? {
             0 => return Err(format!("closed after {}", String::from_utf8_lossy(&answer)).into()),
@@ -107,7 +107,7 @@ fn open_used_connection(server: SocketAddr) -> BenchResult<TcpStream> {
     Ok(stream)
 }
 
-/// Bytes that the process has in memory, see proc(5).
+/// The resident memory of the process in bytes, see proc(5).
 fn resident_bytes(pid: u32) -> BenchResult<f64> {
     resident_in(&fs::read_to_string(format!("/proc/{pid}/status"))?)
 }

@@ -10,7 +10,7 @@ pub(super) struct GrowthRow {
     pub(super) per_second: f64,
     /// The processor time of all gateways per request.
     pub(super) cpu_us: f64,
-    /// The share of requests that found their key at hand; `None` where there was no lock.
+    /// The share of requests whose key was cached; `None` on a route without a lock.
     pub(super) warm: Option<f64>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct GrowthTable {
 }
 
 impl GrowthRow {
-    /// A line for the time of the measurement.
+    /// The row in a line that is printed when it was measured.
     pub(super) fn to_markdown(&self) -> String {
         format!("{} {}: {:.0} requests/s, {:.1} us each", self.grows, self.size, self.per_second, self.cpu_us)
     }
@@ -39,7 +39,7 @@ impl GrowthTable {
         fs::write(file, self.to_string())
     }
 
-    /// The cost of this row relative to the cheapest row of its kind.
+    /// The cost of this row relative to the cheapest row of its axis.
     fn relative_to_smallest(&self, row: &GrowthRow) -> f64 {
         let same = self.rows.iter().filter(|other| other.grows == row.grows);
         row.cpu_us / same.map(|other| other.cpu_us).fold(f64::INFINITY, f64::min)
@@ -72,7 +72,7 @@ impl fmt::Display for GrowthTable {
 mod tests {
     use super::*;
 
-    /// A row shows its cost relative to the cheapest row of its kind.
+    /// A row shows its cost relative to the cheapest row of its axis.
     #[test]
     fn row_shows_cost_relative_to_cheapest() {
         let mut table = GrowthTable::new(Duration::from_secs(5));

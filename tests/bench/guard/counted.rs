@@ -1,5 +1,5 @@
-//! The number of instructions in user space that a guard needs per request of an announced tenure. They are counted as
-//! for a gateway.
+//! The number of instructions in user space that a guard needs for each request of a known tenure, counted as for a
+//! gateway.
 
 use fencegate_testkit::zookeeper::PrivateZooKeeper;
 
@@ -15,7 +15,7 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// Measures with unix sockets on both sides, and with ports.
+/// Counts with TCP ports on both sides of the guard, and with Unix sockets.
 pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard-counted"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
@@ -32,7 +32,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         )?;
         let mut policy = policy("gw-counted", zookeeper.address(), service.address, UpstreamKind::Guard);
         policy["upstreams"]["service"]["endpoints"] = [guard.endpoint.as_str()].as_slice().into();
-        // A guard is slow while its instructions are counted.
+        // The guard is fifty times slower while its instructions are counted.
         policy["upstreams"]["service"]["response_timeout"] = "45s".into();
         let gateway = BenchGateway::start_with(run, &policy)?;
         let count = counter.count(run, guard.pid(), gateway.public, WrkLoad { prefix: "/warm/", ..LOAD })?;

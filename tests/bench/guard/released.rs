@@ -1,4 +1,4 @@
-//! The released guard in front of a service, also as a filter, and the load of new tenures.
+//! The released guard in front of a service, the released filter, and a load of new tenures.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -13,22 +13,22 @@ use crate::{
 };
 
 pub(crate) const WARM_UP: Duration = Duration::from_secs(2);
-/// Long enough for a guard whose instructions are counted.
+/// Enough for a guard whose instructions are counted, which is fifty times slower.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Each request has a new tenure and goes directly to the guard.
+/// A load in which each request has a new tenure and goes directly to the guard.
 pub(crate) const NEW: WrkLoad =
     WrkLoad { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
 
 /// A released guard in front of the service. Its store is on the disk.
 pub(crate) struct BenchGuard {
     child: ChildProcess,
-    /// The endpoint in the form of a gateway's policy.
+    /// The guard's endpoint, as the policy of a gateway names it.
     pub(crate) endpoint: String,
 }
 
 impl BenchGuard {
-    /// Starts a guard with ports. `store`: a new file unless given.
+    /// Starts a guard on a TCP port before a service. `store`: a new file if `None`.
     pub(crate) fn start(
         run: &BenchRun,
         name: &str,
@@ -42,7 +42,7 @@ impl BenchGuard {
         Self::start_on_new_store(run, &words, name, &policy_with_store(listen, &service, store), ensemble)
     }
 
-    /// Starts a guard between a listener and the endpoint of its service, with a store in a new file.
+    /// Starts a guard at the address `listen` before the endpoint `service`, with a store in a new file.
     pub(crate) fn start_between(
         run: &BenchRun,
         name: &str,
@@ -53,7 +53,7 @@ impl BenchGuard {
         Self::start_command(run, &[run.gateway().display().to_string()], name, listen, service, ensemble)
     }
 
-    /// The same, started with these arguments.
+    /// Starts a guard as [`Self::start_between`] does, by the command `words`.
     pub(crate) fn start_command(
         run: &BenchRun,
         words: &[String],
@@ -66,7 +66,7 @@ impl BenchGuard {
         Self::start_on_new_store(run, words, name, &policy_with_store(listen, service, store), ensemble)
     }
 
-    /// Starts a guard with a policy of its own, such as a changed [`guard_policy`].
+    /// Starts a guard with this policy, such as a changed [`guard_policy`].
     pub(crate) fn start_with(
         run: &BenchRun,
         name: &str,
@@ -76,7 +76,7 @@ impl BenchGuard {
         Self::start_on_new_store(run, &[run.gateway().display().to_string()], name, policy, ensemble)
     }
 
-    /// Starts the same program as a filter at any port, before the endpoint of its service.
+    /// Starts the program as a filter, on a free TCP port before the endpoint `service`.
     pub(crate) fn start_filter(run: &BenchRun, name: &str, service: &str) -> BenchResult<Self> {
         let mut policy = storeless_policy("127.0.0.1:0", service);
         policy["filter"] = json!({"clock_error": "500ms"});
@@ -114,7 +114,7 @@ impl BenchGuard {
         Ok(Self { child, endpoint })
     }
 
-    /// The address of a guard that listens at a port.
+    /// The address of a guard that listens on a TCP port.
     pub(crate) fn address(&self) -> BenchResult<SocketAddr> {
         Ok(self.endpoint.trim_start_matches("http://").parse()?)
     }
@@ -132,14 +132,14 @@ impl BenchGuard {
     }
 }
 
-/// A new store file. An earlier one is removed, because several turns use the same name.
+/// The setting of a store in a new file. A file of an earlier measurement with this name is removed.
 fn new_file(run: &BenchRun, name: &str) -> Value {
     let file = run.folder().join(format!("{name}.redb"));
     fs::remove_file(&file).ok();
     json!({"redb": file.display().to_string()})
 }
 
-/// The policy of a guard at any port, with a store in a new file.
+/// The policy of a guard on a free TCP port, with a store in a new file.
 pub(crate) fn guard_policy(run: &BenchRun, name: &str, service: &str) -> Value {
     policy_with_store("127.0.0.1:0", service, new_file(run, name))
 }
@@ -152,7 +152,7 @@ fn policy_with_store(listen: &str, service: &str, store: Value) -> Value {
     policy
 }
 
-/// What the policies of guards and filters have in common.
+/// The settings that the policies of guards and filters have in common.
 fn storeless_policy(listen: &str, service: &str) -> Value {
     json!({
         "version": 1,

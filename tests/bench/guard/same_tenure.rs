@@ -1,5 +1,5 @@
-//! Requests of announced tenures, for which the guard writes nothing: through a gateway alone, and through a guard
-//! behind it, by ports and by unix sockets. The lower bound is the cost of the HTTP library, once and twice.
+//! Requests of known tenures, for which the guard writes nothing: through a gateway alone, and through a guard
+//! behind it, over TCP and over Unix sockets. The lower bound is the cost of the HTTP library, once and twice.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use crate::{
 
 const LOAD: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
-/// The programs that a request passes. All of them are started for a turn and end with it.
+/// The programs that a request passes. They are started for each measurement and ended after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProxyChain {
     Gateway,

@@ -1,5 +1,5 @@
-//! A guard whose store is a PostgreSQL, compared with the same guard with a file, and with one `UPDATE` per request on
-//! the same server.
+//! A guard whose store is a PostgreSQL, compared with the same guard with a file, and with one `UPDATE` per request
+//! on the same database server.
 
 use std::{fs, net::SocketAddr, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     run::BenchRun,
 };
 
-/// The statement of a service that compares tokens by itself: the watermark moves durably with each request.
+/// The statement of a service that compares tokens itself: the watermark is raised durably with each request.
 const ONE: &str = "\\set key random(1, :keys)\nUPDATE marks SET token = token + 1 WHERE key = :key;\n";
 
 pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> BenchResult<Vec<BenchRow>> {
@@ -48,7 +48,7 @@ pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> Be
     ])
 }
 
-/// The rate of new tenures that a guard admits. The store is queried twice for each.
+/// The number of new tenures that a guard admits per second. Each takes two queries of the store.
 fn measure_new_tenures(
     run: &BenchRun,
     name: &str,
@@ -61,13 +61,13 @@ fn measure_new_tenures(
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let store = json!({"postgres": {"url_file": file.display().to_string()}});
     let guard = BenchGuard::start(run, name, service, ensemble, Some(store))?;
-    // There is no warm-up, because its tokens would be newer than those of the measurement.
+    // Without a warm-up: its tokens would be newer than those of the measurement.
     let rate = NEW.run(run, guard.address()?, run.window)?.per_second;
     guard.stop()?;
     Ok(rate)
 }
 
-/// As many sessions as the guard has clients, and as many keys.
+/// The number of updates per second, with as many sessions as the guard has clients, and as many keys.
 fn measure_row_updates(run: &BenchRun, database: &TestDatabase) -> BenchResult<f64> {
     let keys = NEW.keys;
     database.run(&format!(

@@ -1,4 +1,4 @@
-//! Packages that Debian does not have. The registries' own programs fetch them once into the build folder.
+//! Packages that Debian does not have. `pip` and `npm` put them into the build folder once.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::{result::BenchResult, run::BenchRun};
 
-/// A Python that has these packages, by their names at PyPI.
+/// The path of a Python interpreter that has this PyPI package.
 pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
     let folder = run.kept_folder("pypi")?;
     let python = folder.join("bin/python").display().to_string();
@@ -19,7 +19,7 @@ pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
     Ok(python)
 }
 
-/// A folder where Node finds these packages, by their names at npm.
+/// A folder in which Node finds these npm packages.
 pub(super) fn from_npm(run: &BenchRun, packages: &[&str]) -> BenchResult<PathBuf> {
     let folder = run.kept_folder("npm")?;
     let at = folder.display().to_string();
@@ -28,7 +28,8 @@ pub(super) fn from_npm(run: &BenchRun, packages: &[&str]) -> BenchResult<PathBuf
     Ok(folder)
 }
 
-/// A folder that was half made is made again.
+/// Fetches packages into a folder, unless that is complete. The file `made` is written last, so a folder that was
+/// left half made is made again.
 fn fetch_once(folder: &Path, packages: &[&str], fetch: impl Fn() -> BenchResult<()>) -> BenchResult<()> {
     let made = folder.join("made");
     let names = packages.join("\n");

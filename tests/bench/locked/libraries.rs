@@ -7,7 +7,7 @@ use fencegate_testkit::child::ChildProcess;
 use super::fetched;
 use crate::{lock_clients::LockClients, process, result::BenchResult, run::BenchRun};
 
-/// The number of client processes, with 16 clients each. One Python process uses one core at most.
+/// The number of client processes, each with 16 clients: one Python process uses at most one core.
 const PROCESSES: u32 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +18,14 @@ pub(super) enum LockLibrary {
     Etcd,
 }
 
-/// A server of locks, alone on this machine. Dropping it ends it.
+/// A lock server on this machine. Dropping it ends it.
 pub(super) struct LockServer {
     library: LockLibrary,
     address: SocketAddr,
     _child: ChildProcess,
 }
 
-/// The Python programs for both kinds of locks.
+/// The Python interpreter, and the script that takes both kinds of locks.
 pub(super) struct PythonClient {
     program: String,
     script: PathBuf,
@@ -47,8 +47,8 @@ impl LockServer {
     }
 }
 
-/// The settings of Redis. An acknowledged write is on the disk, as a lock needs that must outlive a restart of its
-/// server:
+/// The settings of Redis: an acknowledged write is on the disk, which a lock requires that must outlive a restart of
+/// its server:
 /// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
 fn redis(address: SocketAddr, folder: &str) -> String {
     let ip = address.ip();
@@ -72,7 +72,7 @@ impl PythonClient {
         Ok(Self { program, script })
     }
 
-    /// The number of calls under a lock per second.
+    /// The number of calls per second that clients make while they hold a lock.
     pub(super) fn measure_rate(
         &self,
         run: &BenchRun,

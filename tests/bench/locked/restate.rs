@@ -1,4 +1,4 @@
-//! Restate: a server that runs a handler exclusively for each key, at most once for each operation, and the handler.
+//! Restate: a server that runs one call at a time for each key, and each operation at most once, and its handler.
 
 use std::{
     fs,
@@ -17,12 +17,12 @@ use crate::{plain, process, result::BenchResult, run::BenchRun};
 const PACKAGES: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Server and library in the form that npm has.
+/// The npm packages of the server and of its library.
 pub(super) struct RestatePackages {
     folder: PathBuf,
 }
 
-/// A server with the handler registered. Dropping it ends both.
+/// A server with a registered handler. Dropping it ends both.
 pub(super) struct RestateServer {
     pub(super) ingress: SocketAddr,
     _server: ChildProcess,
@@ -32,12 +32,13 @@ pub(super) struct RestateServer {
 impl RestatePackages {
     pub(super) fn fetch(run: &BenchRun) -> BenchResult<Self> {
         let folder = fetched::from_npm(run, &PACKAGES)?;
-        // Node looks for a module from the folder of the importing module.
+        // The handler must be in the folder of the packages: Node searches for imports from the folder of the
+        // importing module.
         fs::write(folder.join("account.mjs"), include_str!("account.mjs"))?;
         Ok(Self { folder })
     }
 
-    /// Nothing is left of an earlier round.
+    /// Starts a server with an empty store, and its handler.
     pub(super) fn start(
         &self,
         run: &BenchRun,
@@ -47,7 +48,7 @@ impl RestatePackages {
         let handled = process::free_address()?;
         let script = self.folder.join("account.mjs").display().to_string();
         let (port, service) = (handled.port().to_string(), format!("http://{service}"));
-        // Node programs run like this in production:
+        // Start Node in its production mode:
         // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
         let handler = ChildProcess::spawn("env", ["NODE_ENV=production", "node", &script, &port, &service])?;
         handler.wait_line(|line| line == "UP", PATIENCE)?;
@@ -57,7 +58,8 @@ impl RestatePackages {
         let file = run.folder().join(format!("restate-{round}.toml"));
         let data = run.folder().join(format!("restate-{round}"));
         fs::write(&file, configuration(&data.display().to_string(), ingress, admin, fabric))?;
-        // This is the program itself. The script that npm installs beside it would start it as a child of its own.
+        // Start the program itself. The script that npm installs would start it as a child, which a kill would not
+        // reach.
         let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
         let package = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
         let program = self.folder.join(package);

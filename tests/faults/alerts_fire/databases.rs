@@ -1,4 +1,4 @@
-//! Accidents of guards that share a database, and of that database.
+//! Alerts of guards that share a database, after faults of a guard and of the database.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ struct SharedStoreFixture {
     _guarded: GuardedSite,
     _sharing: SharedDatabase,
     one: Guard,
-    /// Launched only when a test starts it.
+    /// The second guard, which only some tests start.
     other: GuardLaunch,
     gateway: Gateway,
 }
@@ -80,7 +80,8 @@ async fn incomplete_standby_alerts_rollback() {
     here.set_targets(&[shared.one.admin, shared.gateway.admin]).await;
     shared.send_payment().await;
     block_in_place(|| primary.disable_sync_standby());
-    // Until this is written, the standby has no record of a commit that could be missing.
+    // Wait for this row: without it the standby does not know that the guard used another server, and so cannot
+    // detect that commits are missing.
     let copy = standby.database(&database.name);
     let noted = async {
         while block_in_place(|| copy.run("SELECT origin <> '' AND NOT followed FROM fencegate.store")) != "t"
@@ -93,7 +94,8 @@ async fn incomplete_standby_alerts_rollback() {
         primary.kill();
         standby.promote();
     });
-    // The guard finds the rollback when a request makes it query the new server for a decision.
+    // The guard detects the rollback only when a request makes it query the new server, so send requests all the
+    // time.
     let asks = async {
         loop {
             shared.gateway.send(&TestRequest::post("/pay/8")).await;

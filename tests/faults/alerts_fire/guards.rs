@@ -1,4 +1,4 @@
-//! A guard that remembers much, and one that is killed again and again.
+//! Alerts of a guard with a nearly full journal, and of a guard that is killed again and again.
 
 use fencegate_tests::{
     alert_watch::AlertWatch,
@@ -56,7 +56,7 @@ async fn repeated_guard_kills_alert() {
     let walk = RunbookWalk::for_alert(&quarantine)
         .with("127.0.0.1:9902", guard.admin)
         .with("/etc/fencegate/guard.yaml", file.display());
-    // There is no gateway here.
+    // The runbook checks the gateway's policy here, but this test has no gateway.
     walk.skip("fencegate check --online /etc/fencegate/policy.yaml").follow().await;
     here.wait_resolved(&quarantine).await;
     here.wait_resolved(&restarts).await;

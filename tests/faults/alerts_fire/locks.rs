@@ -1,4 +1,4 @@
-//! Contended keys, too many keys, requests of unknown outcome, and a gateway that stood still.
+//! Alerts for contended keys, too many keys, requests of unknown outcome, and a paused gateway.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -46,7 +46,8 @@ async fn hot_key_and_unknown_outcome_alert() {
     here.wait_resolved(&unknown).await;
 }
 
-/// Here ZooKeeper keeps the journal. The same alert for the journal of a guard is tested among the promises.
+/// The alert for an operation of unknown outcome fires when ZooKeeper keeps the journal. The same alert for the
+/// journal of a guard is tested by `promises`.
 #[tokio::test]
 async fn unknown_operation_alerts() {
     let watch = AlertWatch::shared().await;
@@ -69,7 +70,7 @@ async fn unknown_operation_alerts() {
     here.wait_resolved(&firing).await;
 }
 
-/// The alert for process pauses fires after a gateway stood still, and is resolved afterwards.
+/// The alert for process pauses fires after a gateway was paused, and is resolved afterwards.
 #[tokio::test]
 async fn paused_gateway_alerts() {
     let watch = AlertWatch::shared().await;
@@ -78,7 +79,8 @@ async fn paused_gateway_alerts() {
     let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/session_timeout", "6s")).await;
     here.set_targets(&[gateway.admin]).await;
     gateway.signal(Signal::STOP);
-    // Longer than a third of the session, and shorter than the session deadline lasts after a heartbeat.
+    // Longer than a third of the session timeout, and shorter than the time from a heartbeat to the session
+    // deadline.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     gateway.signal(Signal::CONT);
     let firing = here.wait_firing("FencegateProcessPauses").await;
@@ -91,7 +93,7 @@ async fn nearly_full_session_alerts() {
     let watch = AlertWatch::shared().await;
     let site = TestSite::fresh().await;
     let here = watch.installation("many");
-    // The first one is still kept when there are enough, however slowly they come.
+    // With this linger the first key is still held when enough keys have been used, however slow the machine is.
     let policy = site.policy("gw-1").with_linger("75s").with("/zookeeper/sessions", 1);
     let gateway = Gateway::start(&policy).await;
     here.set_targets(&[gateway.admin]).await;

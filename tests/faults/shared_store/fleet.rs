@@ -14,7 +14,7 @@ use fencegate_tests::{
 };
 use tokio::time::sleep;
 
-/// The clients send requests for at least this time.
+/// The minimum duration of the load.
 const MINUTE: Duration = Duration::from_secs(60);
 const CLIENTS: usize = 24;
 const KEYS: usize = 12;
@@ -34,13 +34,13 @@ pub(super) struct GuardFleet {
     launches: [GuardLaunch; 2],
     gateways: [Gateway; 2],
     load: RunningLoad,
-    /// The answers to clients of other loads that have ended.
+    /// The results of the loads on the extra keys, which have ended.
     told: Vec<AttemptResult>,
     since: Instant,
 }
 
 impl GuardFleet {
-    /// `of_two`: where the second guard finds the database.
+    /// Starts guards, gateways and load. `of_two`: the database URL of the second guard, if it differs from `url`.
     pub(super) async fn start(url: &str, of_two: Option<&str>) -> Self {
         let guarded = GuardedSite::fresh().await;
         let sharing = SharedDatabase::new(url);
@@ -102,7 +102,7 @@ impl GuardFleet {
         self.guarded.site.origin.log().records.len()
     }
 
-    /// Requests that were sent after the accident are served.
+    /// Waits until a request that was sent after the call is executed.
     pub(super) async fn wait_progress(&self, limit: Duration) {
         let began = Instant::now();
         let before = self.execution_count();
@@ -123,7 +123,7 @@ impl GuardFleet {
         keys
     }
 
-    /// Sends two requests for each key. The first may reach a process that has just died. The second must be served in
+    /// Sends two requests for each key. The first may reach a process that has just died. The second must succeed in
     /// time.
     pub(super) async fn wait_serving(&mut self, limit: Duration, keys: &[String]) {
         let began = Instant::now();
@@ -151,7 +151,7 @@ impl GuardFleet {
         false
     }
 
-    /// Judges the run when the minute is over. `least`: with fewer executions the run shows nothing.
+    /// Judges the run after its minute. `least`: the number of executions below which the run shows nothing.
     pub(super) async fn assert_result(self, least: usize) {
         sleep(MINUTE.saturating_sub(self.since.elapsed())).await;
         let mut told = self.load.stop().await;

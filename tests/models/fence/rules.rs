@@ -1,9 +1,9 @@
-//! The parameters of the model: how much may happen, and which rule of the protocol is left out.
+//! The parameters of the model: the number of events of each kind, and the rule of the protocol that is left out.
 
 /// A rule of the protocol that a variant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ModelProtocolRule {
-    /// Compare a token with the watermark at all, and register it.
+    /// Compare a token with the watermark, and register the token.
     Guard,
     /// Wait until no other tenure's dispatch is in flight.
     Settle,
@@ -11,7 +11,7 @@ pub(super) enum ModelProtocolRule {
     SecondCheck,
     /// An exchange goes on when its gateway goes away.
     Detach,
-    /// After an unclean stop, admit nothing until all dispatches sent before are over.
+    /// After an unclean stop, admit nothing until all dispatches sent before the stop are over.
     Quarantine,
     /// Before a dispatch is sent, the disk must have the record that one may be in flight.
     WriteFirst,
@@ -21,7 +21,7 @@ pub(super) enum ModelProtocolRule {
     RestAfterDoubt,
     /// Do not record that the key is at rest while dispatches from before a restart may go on.
     RestAfterQuarantine,
-    /// A recovered watermark refuses its own tenure as well.
+    /// A watermark that was read from the disk refuses also the tenure that it names.
     StrictRecovery,
     /// A dispatch whose end was not seen closes the key.
     KeepDoubt,
@@ -31,7 +31,7 @@ pub(super) enum ModelProtocolRule {
     DisbelieveHop,
 }
 
-/// How much may happen.
+/// The number of events of each kind: tenures, dispatches of each tenure, copies, restarts and lost connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ModelBounds {
     pub(super) tenures: u8,

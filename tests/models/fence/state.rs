@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rules::ModelBounds;
 
-/// (E, G): the tenure, from 1, and its dispatch, from 1. The order is that of the protocol.
+/// The token (E, G): the number of the tenure, from 1, and of the dispatch within the tenure, from 1. The derived
+/// order is the protocol's order of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ModelToken {
     pub(super) e: u8,
@@ -22,7 +23,7 @@ pub(super) struct ModelState {
     pub(super) guard: GuardState,
     pub(super) upstream: ModelUpstreamState,
     pub(super) left: ModelBounds,
-    /// Dispatches that a gateway takes for not dispatched.
+    /// Dispatches that were reported to a gateway as not executed.
     pub(super) denied: BTreeSet<ModelToken>,
     pub(super) broken: Option<BrokenInvariant>,
     /// The notable event of the last step, if there is one.
@@ -31,7 +32,7 @@ pub(super) struct ModelState {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ModelGatewayState {
-    /// The tenure that the gateway takes for its own.
+    /// The tenure that the gateway believes to hold.
     pub(super) tenure: Option<ModelToken>,
     /// The gateway waits for the answer to the dispatch that `tenure` counts.
     pub(super) waits: bool,
@@ -41,19 +42,19 @@ pub(super) struct ModelGatewayState {
 pub(super) struct GuardState {
     /// The watermark: the newest announced dispatch.
     pub(super) newest: ModelToken,
-    /// Dispatches that were announced and not admitted. The value states whether another dispatch was in the way on
-    /// arrival.
+    /// Dispatches that were announced and not admitted. The value is true if, on arrival, another dispatch was in
+    /// flight or in doubt.
     pub(super) announced: BTreeMap<ModelToken, bool>,
     pub(super) in_flight: BTreeSet<ModelToken>,
     /// Dispatches in flight that wait for the disk before they are sent.
     pub(super) unsent: BTreeSet<ModelToken>,
-    /// The value on the disk: something may be in flight.
+    /// The value on the disk: true if something may be in flight.
     pub(super) at_work: bool,
-    /// The values that are queued to be written to `at_work`, in this order.
+    /// The values of `at_work` whose writes are queued, the oldest first.
     pub(super) line: Vec<bool>,
     pub(super) in_doubt: BTreeSet<ModelToken>,
     pub(super) quarantine: bool,
-    /// The watermark was read from disk, which has tenures only.
+    /// True if the watermark was read from the disk, which has only the tenure of a token.
     pub(super) recovered: bool,
 }
 
@@ -73,7 +74,8 @@ pub(super) enum BrokenInvariant {
     Lied,
 }
 
-/// Events that must occur in some schedule. Otherwise the promises would hold only because nothing happens.
+/// Events that must occur in some schedule. If one never occurred, the safety properties would hold only because
+/// nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ModelEvent {
     Stale,
@@ -113,17 +115,17 @@ impl ModelState {
 }
 
 impl GuardState {
-    /// Whether a dispatch may be admitted. A dispatch of another tenure in flight prevents it, and so does any doubt.
+    /// True if the dispatch may be admitted: no dispatch of another tenure is in flight, and none is in doubt.
     pub(super) fn is_clear_for(&self, token: ModelToken) -> bool {
         self.in_doubt.is_empty() && self.in_flight.iter().all(|other| other.e == token.e)
     }
 
-    /// The value that the disk will have when all queued writes are done.
+    /// The value of `at_work` when all queued writes are done.
     pub(super) fn eventual_disk_value(&self) -> bool {
         self.line.last().copied().unwrap_or(self.at_work)
     }
 
-    /// An unclean stop. The state on the disk survives, and only the tenure of the watermark.
+    /// The guard is killed and starts again. It keeps the value on the disk, and of the watermark only the tenure.
     pub(super) fn restart(&mut self) {
         self.announced.clear();
         self.in_flight.clear();
@@ -136,7 +138,8 @@ impl GuardState {
 }
 
 impl ModelUpstreamState {
-    /// Whether all dispatches that reached the upstream are over, as `max_execution` promises.
+    /// True if no dispatch that reached the upstream runs or can still begin. The model assumes this after
+    /// `max_execution`.
     pub(super) fn is_idle(&self) -> bool {
         self.received.is_empty() && self.running.is_empty()
     }

@@ -13,7 +13,7 @@ pub(super) enum ModelStep {
     /// The lock service ends the session of the holder. The holder does not notice.
     Expire,
     Release(usize),
-    /// The gateway dispatches; a hop may send a copy as well.
+    /// The gateway dispatches, and a hop may send copies of the dispatch.
     Dispatch {
         gateway: usize,
         copies: u8,
@@ -50,7 +50,7 @@ enum ModelGuardAnswer {
     Unknown,
     Duplicate,
     Stale,
-    /// `busy`, `in-doubt`, `quarantine`: it may try again under the same tenure.
+    /// `busy`, `in-doubt` or `quarantine`: the gateway may try again under the same tenure.
     NotNow,
 }
 
@@ -154,7 +154,7 @@ pub(super) fn apply(model: &FenceModel, state: &mut ModelState, step: ModelStep)
         ModelStep::Begin(token) => begin_execution(state, token),
         ModelStep::End(token) => {
             state.upstream.running.remove(&token);
-            // A guard that was killed meanwhile does not learn of the end. Nor does a guard whose connection broke.
+            // The guard does not learn of the end if it was killed or lost its connection meanwhile.
             if state.guard.in_flight.remove(&token) {
                 answer(model, state, token, ModelGuardAnswer::Done);
             }
@@ -181,7 +181,7 @@ fn arrive(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
         state.upstream.received.insert(token);
         return;
     }
-    // Only the tenure of a recovered watermark is known. So no dispatch of that tenure is known to be new.
+    // A recovered watermark has only a tenure, so every dispatch of that tenure may be old and is refused.
     let old_tenure =
         guard.recovered && model.follows(ModelProtocolRule::StrictRecovery) && token.e <= guard.newest.e;
     let refusal = if !guard.recovered && token.e == guard.newest.e && token <= guard.newest {
@@ -236,12 +236,13 @@ fn begin_execution(state: &mut ModelState, token: ModelToken) {
     state.upstream.running.insert(token);
 }
 
-/// The gateway that waits for the answer to this dispatch.
+/// The index of the gateway that waits for the answer to this dispatch.
 fn waiting_gateway(state: &ModelState, token: ModelToken) -> Option<usize> {
     state.gateways.iter().position(|gateway| gateway.waits && gateway.tenure == Some(token))
 }
 
-/// The first answer counts. Later answers find no waiting gateway.
+/// Gives the guard's answer to the gateway that waits for it. Only the first answer counts: after it no gateway
+/// waits.
 fn answer(model: &FenceModel, state: &mut ModelState, token: ModelToken, answer: ModelGuardAnswer) {
     if let Some(gateway) = waiting_gateway(state, token) {
         deliver_answer(model, state, gateway, answer);
@@ -252,7 +253,7 @@ fn deliver_answer(model: &FenceModel, state: &mut ModelState, gateway: usize, an
     state.gateways[gateway].waits = false;
     let token = state.gateways[gateway].tenure.expect("who waits has a tenure");
     let refused = matches!(answer, ModelGuardAnswer::Stale | ModelGuardAnswer::NotNow);
-    // Behind a hop, the refusal may be that of one copy while another one executes.
+    // Behind a hop the refusal may concern one copy while another copy executes, so the outcome counts as unknown.
     let believed = model.bounds.copies == 0 || !model.follows(ModelProtocolRule::DisbelieveHop);
     if refused && believed {
         state.denied.insert(token);

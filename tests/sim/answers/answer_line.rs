@@ -1,10 +1,11 @@
-//! One answer in the form that is compared: transactions by their rank, sessions by the order in which they were made.
+//! One answer in the form that is compared: transactions by their rank, and sessions by the order in which they were
+//! created.
 
 use std::collections::BTreeSet;
 
 use fencegate_zookeeper::session::client::{NodeStat, ZkError};
 
-/// A line before all of its transactions are ranked.
+/// The line of one answer, before the transactions in it are ranked.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AnswerLine(Vec<AnswerPart>);
 
@@ -39,7 +40,7 @@ impl AnswerLine {
         self
     }
 
-    /// Adds the fault without its explanation, which may differ.
+    /// Adds the kind of an error, without its explanation, which may differ.
     pub(super) fn with_fault(self, fault: &ZkError) -> Self {
         self.with_text(match fault {
             ZkError::Refused(_) => "refused".to_owned(),
@@ -49,7 +50,7 @@ impl AnswerLine {
     }
 }
 
-/// `sessions` in the order in which they were made.
+/// Renders lines as text. `sessions`: the ids in the order in which the sessions were created.
 pub(super) fn render(lines: &[AnswerLine], sessions: &[i64]) -> Vec<String> {
     let words = || lines.iter().flat_map(|line| &line.0);
     let transactions: BTreeSet<i64> = words()

@@ -1,4 +1,4 @@
-//! The ZooKeeper in memory, as a site.
+//! The ZooKeeper in memory, as a backend of the comparison.
 
 use std::{future::Future, rc::Rc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A real server, as a site: each session reaches it through a cable of its own.
+//! A real server, as a backend of the comparison. Each session reaches it through a proxy of its own.
 
 use std::{future::Future, rc::Rc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Plays a script on a ZooKeeper, and writes the answers down in terms that are the same on every ZooKeeper.
+//! Plays a script on a ZooKeeper, and records the answers in terms that are the same on every ZooKeeper.
 
 use std::{
     future::{Future, poll_fn},
@@ -18,10 +18,10 @@ use super::{
     script::{SESSIONS, ScriptStep, SessionOperation, TransactionStep},
 };
 
-/// A ZooKeeper with cables that can be cut.
+/// A ZooKeeper whose connections can be cut.
 pub(super) trait TestBackend {
     type Client: ZkConnector;
-    /// The client of session `who`, with its cable plugged in.
+    /// The client of session `who`. Its connection is not cut.
     fn client(&self, who: usize, timeout: Duration) -> Self::Client;
     fn cut(&self, who: usize);
     fn plug(&self, who: usize);
@@ -30,7 +30,7 @@ pub(super) trait TestBackend {
 /// Long enough that no session expires while its connection is cut.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns the answers in their order.
+/// Plays a script, and returns the answers in their order.
 pub(super) async fn play<S: TestBackend>(site: &S, root: &str, script: &[ScriptStep]) -> Vec<String> {
     let mut stage = ScriptRunner {
         site,
@@ -58,7 +58,7 @@ struct ScriptRunner<'a, S: TestBackend> {
     /// The ids of the sessions, in the order in which the sessions were made.
     sessions: Vec<i64>,
     lines: Vec<AnswerLine>,
-    /// The watches that have not fired.
+    /// The watches that have not fired yet.
     watches: Vec<PendingWatch>,
 }
 
@@ -116,13 +116,13 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
         }
     }
 
-    /// Sends all operations before the first one is answered.
+    /// Sends all operations at once, without waiting for answers in between.
     async fn send_all(&mut self, who: usize, ops: &[SessionOperation]) -> Vec<JoinHandle<OperationAnswer>> {
         let link = self.link(who).await;
         let perform =
             |op: &SessionOperation| spawn_local(perform(link.clone(), self.root.clone(), op.clone()));
         let asked = ops.iter().map(perform).collect();
-        // Tasks begin in the order in which they were made, and send their request at once.
+        // Let the tasks begin, in the order in which they were spawned. Each sends its request at once.
         yield_now().await;
         asked
     }
@@ -135,12 +135,12 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
         }
     }
 
-    /// Finds the watches that have fired. Each session sends a request first, because an event comes before any later
-    /// answer of its session.
+    /// Finds the watches that have fired. Each session first sends a request, because an event arrives before any
+    /// later answer of its session.
     async fn look_at_watches(&mut self, away: Option<usize>) {
         let waits = |who| Some(who) != away && self.watches.iter().any(|watching| watching.who == who);
         let links = (0..SESSIONS).filter(|who| waits(*who)).filter_map(|who| self.links[who].as_ref());
-        // All questions are sent here.
+        // `collect` calls `stat` for every session, which sends the request at once.
         let asked: Vec<_> = links.map(|link| link.stat(&self.root)).collect();
         for answer in asked {
             answer.await.expect("the session lives");
@@ -173,7 +173,8 @@ pub(super) async fn wait_state(link: &impl ZkClient, state: ZkConnectionState) {
     }
 }
 
-/// Sends the request before it waits. So two operations that begin one after the other are sent in that order.
+/// Performs an operation. It sends the request before it waits, so operations that begin one after the other are
+/// sent in that order.
 async fn perform<L: ZkClient>(link: Rc<L>, root: Rc<str>, op: SessionOperation) -> OperationAnswer {
     let asked = AnswerLine::text(format!("{op:?}: "));
     match answer(&*link, &root, &op).await {
@@ -230,7 +231,7 @@ async fn answer<L: ZkClient>(
     Ok((line, None))
 }
 
-/// Looks at the new nodes as well: nodes of one transaction must have the same transaction number.
+/// Commits a transaction, and reads the nodes that it created: all must have the same transaction number.
 async fn commit<L: ZkClient>(
     link: &L,
     root: &str,

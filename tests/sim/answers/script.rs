@@ -3,19 +3,19 @@
 use fencegate_zookeeper::session::client::NodeCreateMode;
 use proptest::{collection::vec, prelude::*};
 
-/// Sessions of one script.
+/// The number of sessions of one script.
 pub(super) const SESSIONS: usize = 3;
 
-/// One act. The next act begins when this one is over.
+/// One step of a script. The next step begins when this one is over.
 #[derive(Debug, Clone)]
 pub(super) enum ScriptStep {
     Do(usize, SessionOperation),
-    /// Operations that are sent at once, without waiting for answers in between.
+    /// The session sends these operations at once, without waiting for answers in between.
     Together(usize, Vec<SessionOperation>),
-    /// Ends the session; its next operation makes a new one.
+    /// Ends the session. Its next operation starts a new one.
     Close(usize),
-    /// Cuts the connection of the session, which sends `queued` nevertheless. The other sessions act, and then the
-    /// connection comes back.
+    /// Cuts the connection of the session, whose client accepts `queued` nevertheless. The other sessions send
+    /// `meanwhile`, and then the connection comes back.
     Away {
         who: usize,
         queued: Vec<SessionOperation>,
@@ -56,7 +56,7 @@ impl TransactionStep {
     }
 }
 
-/// Acts over unbroken connections.
+/// Scripts in which no connection is cut.
 pub(super) fn unbroken_scripts() -> impl Strategy<Value = Vec<ScriptStep>> {
     let act = prop_oneof![
         12 => (any_session(), any_operation()).prop_map(|(who, op)| ScriptStep::Do(who, op)),
@@ -69,7 +69,7 @@ pub(super) fn unbroken_scripts() -> impl Strategy<Value = Vec<ScriptStep>> {
     })
 }
 
-/// Watches are set, a connection is cut, and nodes change meanwhile.
+/// Scripts in which watches are set, a connection is cut, and nodes change meanwhile.
 pub(super) fn broken_scripts() -> impl Strategy<Value = Vec<ScriptStep>> {
     let watch = || {
         any_path().prop_flat_map(|path| {
@@ -96,7 +96,7 @@ pub(super) fn broken_scripts() -> impl Strategy<Value = Vec<ScriptStep>> {
     )
 }
 
-/// The nodes that exist at the beginning: a few nodes on which most paths depend.
+/// Steps that create a few nodes at the beginning, on which most paths depend.
 fn initial_nodes() -> impl Strategy<Value = Vec<ScriptStep>> {
     let create = |path: &str, kind: NodeCreateMode| {
         ScriptStep::Do(0, SessionOperation::Create(named(path.to_owned(), kind), kind))
@@ -149,7 +149,7 @@ fn any_kind() -> impl Strategy<Value = NodeCreateMode> {
     ]
 }
 
-/// Sequential names get a prefix in front of their number, like those that [`path`] refers to.
+/// The path of a new node. Sequential nodes get the prefix that the paths of [`any_path`] have before their number.
 fn named(path: String, kind: NodeCreateMode) -> String {
     match kind {
         NodeCreateMode::EphemeralSequential => format!("{path}/x-"),

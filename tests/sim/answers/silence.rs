@@ -1,4 +1,4 @@
-//! A session whose client falls silent: when its node is deleted, and when the client gives up.
+//! A session whose client falls silent: the times at which its node is deleted and its client gives up.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::runner::{TestBackend, wait_state};
 
-/// Both times are counted from the cut.
+/// The times from the cut of the connection until the node is gone and until the client gives up.
 #[derive(Debug)]
 pub(super) struct SilenceTimes {
     pub(super) node_gone: Duration,

@@ -1,5 +1,5 @@
-//! Keys that one session uses again and again keep their parents. A lock of such a key takes half as many steps, and is as
-//! safe as any other.
+//! Keys that one session uses again and again keep their parents. Locking such a key takes half as many steps, and
+//! is as safe as locking any other.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,7 +18,7 @@ use crate::{
     simulated_time,
 };
 
-/// A lock of a key that is used often costs one create, one list and one delete, in one round trip.
+/// Locking a key that is used often costs one create and one list, in one round trip, and one delete to release it.
 #[test]
 fn recurring_key_costs_create_and_delete() {
     simulated_time::run(async {
@@ -37,7 +37,7 @@ fn recurring_key_costs_create_and_delete() {
     });
 }
 
-/// A step for each node that is made or removed, and no other.
+/// For keys that are used often, transactions have one step for each node that is created or removed, and no other.
 #[test]
 fn recurring_keys_halve_step_count() {
     simulated_time::run(async {
@@ -63,14 +63,15 @@ fn recurring_keys_halve_step_count() {
         bench.use_all_at_once().await;
         sleep(ROUND_TRIP * 10).await;
         assert_eq!(counted.get(), 2 * KEYS as usize);
-        // Two create alone, because nothing is on its way then; the others share a transaction and a list.
+        // A few requests create their node alone, because no other request is in flight at that moment; all others
+        // share a transaction and a list.
         assert!(tally.borrow().requests() <= KEYS / 2, "{:?}", tally.borrow());
         bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
 }
 
-/// Another gateway removes a parent that we keep, or the server does: every lock is granted all the same.
+/// If another client or the server has removed a parent that is kept, every lock is still granted.
 #[test]
 fn missing_kept_parent_fails_no_lock() {
     simulated_time::run(async {
@@ -90,8 +91,8 @@ fn missing_kept_parent_fails_no_lock() {
     });
 }
 
-/// A key that other clients use as well is not ours alone, however often we use it: its parent is removed with the last
-/// node until it has had twice as many uses.
+/// The parent of a key that other clients also use is removed with the last node, until this session has used the
+/// key twice as often as is needed for a key of its own.
 #[test]
 fn parent_of_shared_key_is_removed() {
     const ENOUGH_ALONE: u32 = 8;
@@ -118,8 +119,8 @@ fn parent_of_shared_key_is_removed() {
     });
 }
 
-/// Other clients have used the key meanwhile. So its numbers are not those that we expect, and we queue behind the nodes
-/// there.
+/// If other clients have used a key whose parent is kept, the numbers of its nodes show it, and a request queues
+/// behind the nodes that exist.
 #[test]
 fn kept_parent_shows_foreign_nodes() {
     simulated_time::run(async {
@@ -161,7 +162,7 @@ fn kept_parent_shows_foreign_nodes() {
     });
 }
 
-/// A shared transaction below kept parents whose answer is lost leaves no node.
+/// If the answer to a shared transaction below kept parents is lost, no node is left.
 #[test]
 fn lost_transaction_leaves_no_node() {
     for fate in lost_answers() {
@@ -175,8 +176,8 @@ fn lost_transaction_leaves_no_node() {
     }
 }
 
-/// Neither ever meets the other, and each finds out that it is not alone. A parent that one keeps costs the other a shared
-/// transaction, so both keep parents more and more seldom.
+/// Two sessions that use the same keys alternately, without ever waiting for each other, still share transactions. A
+/// parent that one session keeps costs the other one a transaction, so both keep parents less and less often.
 #[test]
 fn alternating_sessions_still_share_transactions() {
     const ROUNDS: u32 = 200;

@@ -1,4 +1,4 @@
-//! Gateways whose holders write records into ZooKeeper. Tests decide which of these writes succeed and which are lost.
+//! Gateways whose holders write records into ZooKeeper. Tests decide which of these writes are lost.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 
 pub(super) const T: Duration = Duration::from_secs(2);
 pub(super) const DELAY: Duration = Duration::from_secs(30);
-/// Longer than any step here takes that waits for no delay.
+/// Longer than any step of these tests that waits for no delay.
 pub(super) const SOON: Duration = Duration::from_secs(1);
 pub(super) const FOR_EVER: Duration = Duration::from_secs(1000);
 
@@ -42,7 +42,7 @@ pub(super) async fn take(locks: &GatewayLockStack, hold: LockReusePolicy) -> Gra
     locks.acquire_delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
 }
 
-/// Sends a dispatch. `known`: whether its outcome is known.
+/// Sends a dispatch under a tenure, and releases it. `known`: whether the outcome is known.
 pub(super) fn send(tenure: GrantGuard, known: bool) {
     tenure.next_dispatch().expect("it holds");
     if known {
@@ -71,13 +71,13 @@ pub(super) fn parent() -> String {
     faulty_client::parent("a")
 }
 
-/// Whether this is the transaction in which a holder writes that it holds the key.
+/// True for the transaction in which a holder records that it holds the key.
 pub(super) fn is_first_word(steps: &[MultiOp<'_>]) -> bool {
     steps.iter().any(|step| matches!(step, MultiOp::Set { path, .. } if is_parent(path)))
         && !steps.iter().any(|step| matches!(step, MultiOp::Delete { .. }))
 }
 
-/// Whether this is the transaction in which a holder leaves in order.
+/// True for the transaction in which a holder records that it releases the key in order.
 pub(super) fn is_last_word(steps: &[MultiOp<'_>]) -> bool {
     let leaves = steps.iter().any(|step| matches!(step, MultiOp::Delete { .. }));
     let parent = |step: &MultiOp<'_>| match step {

@@ -14,8 +14,8 @@ use crate::{
     simulated_time,
 };
 
-/// One request waits at the holder's gateway, and another one elsewhere: the gateway releases its node and queues again,
-/// in one transaction that also records that its requests are over.
+/// If one request waits at the holder's gateway and another one at another gateway, the holder's gateway removes its
+/// node, queues again, and records that its requests are over, all in one transaction.
 #[test]
 fn requeueing_holder_leaves_in_one_transaction() {
     simulated_time::run(async {
@@ -25,7 +25,8 @@ fn requeueing_holder_leaves_in_one_transaction() {
         let held = take(&one, HOLDS[1]).await;
         held.next_dispatch().expect("it holds");
         let node = held.node_paths()[0].clone();
-        // Removals of the node, and all requests about its key since the first one.
+        // The number of transactions that remove the node, and of all requests about its key after the first of
+        // them.
         let asked = Rc::new(Cell::new((0, 0)));
         let counted = asked.clone();
         doctor.set_rule(move |what| {
@@ -41,7 +42,8 @@ fn requeueing_holder_leaves_in_one_transaction() {
         let elsewhere = async {
             let (waited, tenure) = timed_take(&other, HOLDS[1]).await;
             sleep(SOON / 4).await;
-            // A look at the new node, a list, and a watch on the node before it.
+            // One removal, and three requests after it: a read of the new node, a list, and a watch on the node
+            // before it.
             assert_eq!(asked.get(), (1, 3));
             send(tenure, true);
             waited
@@ -65,8 +67,8 @@ fn requeueing_holder_leaves_in_one_transaction() {
     });
 }
 
-/// Another client has queued since the holder looked: the parent stays, with the record that the holder left in
-/// order.
+/// If another client has queued since the holder last looked, the parent stays, with the record that the holder
+/// released the key in order.
 #[test]
 fn supposed_last_holder_leaves_clean() {
     simulated_time::run(async {
@@ -88,7 +90,7 @@ fn supposed_last_holder_leaves_clean() {
     });
 }
 
-/// The server refuses the record for a while: the write is repeated after a pause, and not without end.
+/// A final record that the server refuses for a while is written again after pauses, and not in a busy loop.
 #[test]
 fn refused_final_record_retries_after_pause() {
     simulated_time::run(async {
@@ -118,7 +120,8 @@ fn refused_final_record_retries_after_pause() {
     });
 }
 
-/// A final record whose answer was lost is written once, and its repetition changes nothing of the next holder.
+/// A final record whose answer was lost is written once, and repeating the write does not change the next holder's
+/// record.
 #[test]
 fn unanswered_final_record_spares_next_holder() {
     for fate in [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())] {
@@ -135,7 +138,8 @@ fn unanswered_final_record_spares_next_holder() {
                 });
                 assert!(asked.get(), "not exercised");
                 assert!(next.0 < SOON, "{hold:?}, {fate:?}: {:?}", next.0);
-                // The repeated write finds the node gone, and so changes nothing of the next holder's record.
+                // The repeated write is refused, because the node is gone, and so leaves the next holder's record
+                // unchanged.
                 sleep(SOON).await;
                 send(next.1, false);
                 let (waited, tenure) = timed_take(&one, hold).await;

@@ -1,5 +1,5 @@
-//! Records and parents that holders leave behind if they write no final record, or one that is not read: how they are
-//! removed, and when.
+//! Records and parents that stay because a holder wrote no final record, or because nobody read it: whether and when
+//! they are removed.
 
 use fencegate_lock::manager::lock_manager::AcquireError;
 use fencegate_policies::plan::LockReusePolicy;
@@ -38,7 +38,7 @@ fn dead_record_is_removed_after_delay() {
     });
 }
 
-/// The record of a holder is shown to a reader of its key while it holds, and none afterwards.
+/// A reader of a key sees the holder's record while the key is held, and none afterwards.
 #[test]
 fn grant_record_is_shown_while_held() {
     simulated_time::run(async {
@@ -58,8 +58,8 @@ fn grant_record_is_shown_while_held() {
     });
 }
 
-/// A waiting client has gone, and so the former holder could not remove the parent. The janitor removes a record when
-/// its delay is over. A record that cannot be read stays, and its key is refused.
+/// A parent that was left with a record is removed by the janitor when the delay in it is over. If the record cannot
+/// be read, the parent stays, and its key is refused.
 #[test]
 fn readable_leftover_record_is_removed() {
     simulated_time::run(async {
@@ -88,7 +88,7 @@ fn readable_leftover_record_is_removed() {
     });
 }
 
-/// A holder without a delay never removes a parent that has the record of the last holder.
+/// A holder without a delay does not remove a parent that has the record of the last holder.
 #[test]
 fn record_outlives_holders_without_delay() {
     simulated_time::run(async {
@@ -107,8 +107,8 @@ fn record_outlives_holders_without_delay() {
     });
 }
 
-/// ZooKeeper removes a container after its last child, and a record in it as well. So no record is written to a
-/// container.
+/// A container is replaced by a persistent parent before a record is written, because ZooKeeper would remove the
+/// container, with the record, after its last child.
 #[test]
 fn container_is_replaced_before_record_write() {
     for hold in HOLDS {

@@ -1,4 +1,5 @@
-//! Random accidents. An execution may go on by itself for less than the delay. No two executions may overlap.
+//! Random accidents for locks with a delay. An execution may go on by itself for less than the delay, and no two
+//! executions may overlap.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -23,7 +24,7 @@ const RAGES: Duration = Duration::from_secs(200);
 const GATEWAYS: usize = 3;
 const CALLERS: usize = 6;
 
-/// Counts over all schedules.
+/// The number of events of each kind in all schedules.
 #[derive(Debug, Default)]
 struct StormOutcomeCounts {
     running: Cell<u32>,
@@ -78,7 +79,7 @@ async fn play(seed: u64, seen: Rc<StormOutcomeCounts>) {
     for caller in callers {
         caller.await.expect("no panic");
     }
-    // Delays that were not ended are waited for, and nothing stays in ZooKeeper.
+    // Wait until the delays that are left are over: then nothing may be left in ZooKeeper.
     sleep(DELAY * 3 + T * 10).await;
     assert_eq!(parents(&ensemble), [""; 0], "FENCEGATE_SEED={seed}");
     for (_, locks) in gateways {
@@ -102,7 +103,7 @@ async fn call(locks: Rc<GatewayLockStack>, dice: Rc<SeededRng>, seen: Rc<StormOu
         };
         let mut known = true;
         while let Some(dispatch) = tenure.next_dispatch() {
-            // The last byte is written here, unless the lock validity has ended.
+            // The dispatch is sent here, unless the lock validity has ended.
             if !dispatch.validity.may_send_at(locks.clock.now()) {
                 break;
             }
@@ -142,7 +143,8 @@ async fn run_accidents(
         sleep(dice.within(&(Duration::from_millis(5)..T))).await;
         let wire = gateways[dice.index(gateways.len())].0.wire();
         let lasts = dice.within(&(Duration::ZERO..T * 3));
-        // Holders that are cut off while other gateways see their sessions end.
+        // An accident may last longer than the session timeout: a holder is then cut off while others see its
+        // session end.
         join!(cause_accident(ensemble, &wire, dice, lasts), sleep(lasts / 2));
     }
     ensemble.recover();

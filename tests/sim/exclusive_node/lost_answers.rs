@@ -1,5 +1,6 @@
-//! Plays an accident at each step: a lost answer, a caller that goes away, the end of the session, or a foreign
-//! client that removes a node. The lock is either held or not, no node of ours is left, and no other node is removed.
+//! Plays an accident at each operation of a request: a lost answer, a caller that goes away, the end of the session,
+//! or a foreign client that removes a node. The lock is either held or not, no node of the request is left, and no
+//! other node is removed.
 
 use super::{
     CancellationToken, Cell, Duration, ForeignProgram, LockAttemptError, NodeFixture, OwnLock, Rc, T,
@@ -7,7 +8,7 @@ use super::{
 };
 use crate::faulty_client::{ZkRequestFate, is_heartbeat, unanswered};
 
-/// The accident just before an operation, or at it.
+/// The accident, which happens just before an operation or to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepFault {
     LostAnswer,
@@ -18,10 +19,10 @@ enum StepFault {
     PlaceStolen,
 }
 
-/// The fewest operations from the request for the lock to its end.
+/// The minimum number of operations of a request, from its first one to its release.
 const LEAST: u32 = 10;
 
-/// The holder of the node before us.
+/// The holder of the node before our request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PriorHolder {
     /// The node had no holder.
@@ -30,7 +31,7 @@ enum PriorHolder {
     Program,
 }
 
-/// A program that shares the node and wants it after us.
+/// A gateway's session, and a foreign program that takes the shared node after our request.
 struct FaultFixture {
     stage: Rc<NodeFixture>,
     plain: Rc<ForeignProgram>,
@@ -48,7 +49,7 @@ impl FaultFixture {
         Self { stage, plain, gone: CancellationToken::new(), struck: Rc::default() }
     }
 
-    /// Lets the accident happen at this operation of our session, counted from now.
+    /// Makes the accident happen at this operation of the gateway's session, counted from now.
     fn schedule_fault(&self, accident: StepFault, at: u32) {
         let stage = self.stage.clone();
         let plain = self.plain.clone();
@@ -79,19 +80,20 @@ impl FaultFixture {
         });
     }
 
-    /// The czxid of the program's node at the end. The program gives its node back, and takes the node again as soon
-    /// as possible.
+    /// Releases the node if the program holds it, and takes it again as soon as possible. Returns the czxid of the
+    /// program's last node.
     async fn run_program(plain: Rc<ForeignProgram>, before: PriorHolder) -> i64 {
         sleep(Duration::from_millis(200)).await;
         if before == PriorHolder::Program {
             plain.release().await;
         }
-        // Our request has its turn in this time.
+        // In this time our request takes and releases the lock.
         sleep(Duration::from_millis(200)).await;
         plain.wait_taken().await
     }
 
-    /// Takes the lock, holds it for a while, and gives it back. `Err`: the lock was not granted.
+    /// Takes the lock, holds it for a while, and releases it. Returns the number of the grant, or an error if the
+    /// lock was not granted.
     async fn hold_and_release(&self, ours: &OwnLock) -> Result<u64, LockAttemptError> {
         let mut asker = WaitingRequest { gone: self.gone.clone(), ..WaitingRequest::default() };
         let granted = timeout(T * 20, ours.acquire(&mut asker)).await.expect("an attempt ends");
@@ -105,7 +107,7 @@ impl FaultFixture {
     }
 }
 
-/// Returns whether our session came to that operation.
+/// Plays one accident. Returns false if the request had fewer operations than `at`, so that no accident happened.
 fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
     simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
@@ -120,7 +122,7 @@ fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
         assert!(came_to.is_ok() || may_fail, "{what}: {came_to:?}");
         drop(ours);
         let theirs = timeout(T * 20, theirs).await.unwrap_or_else(|_| panic!("{what}: it is not given back"));
-        // Requests of ours may still be on their way.
+        // Wait for requests of the gateway that are still in flight.
         sleep(T * 3).await;
         let seen = stage.node().map(|seen| (seen.owner, seen.czxid));
         assert_eq!(
@@ -133,7 +135,7 @@ fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
     })
 }
 
-/// An accident at any step leaves no node of ours, and all nodes of other clients.
+/// After an accident at any operation no node of the gateway is left, and no node of another client is removed.
 #[test]
 fn accident_leaves_foreign_nodes_only() {
     use StepFault::*;

@@ -1,4 +1,5 @@
-//! Foreign clients remove our node while we hold it. We detect this, and leave their nodes alone.
+//! Foreign clients remove the gateway's node while it is held. The gateway detects this, and leaves the foreign
+//! nodes unchanged.
 
 use super::{
     Cell, Duration, MultiOp, NODE, NodeCreateMode, NodeFixture, Rc, SessionRequest, T, WaitingRequest,
@@ -6,13 +7,13 @@ use super::{
 };
 use crate::faulty_client::{ZkRequestFate, throttled, unanswered};
 
-/// Whether a transaction removes the shared node.
+/// True for a transaction that removes the shared node.
 fn removes(asked: SessionRequest<'_>) -> bool {
     let of_it = |step: &MultiOp<'_>| matches!(step, MultiOp::Delete { path, .. } if *path == NODE);
     matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(of_it))
 }
 
-/// The delete was done, and its answer was lost. When the delete is repeated, the next holder has the node.
+/// If the delete was done but its answer was lost, the repeated delete does not remove the next holder's node.
 #[test]
 fn repeated_delete_spares_next_holder() {
     simulated_time::run(async {
@@ -38,7 +39,7 @@ fn repeated_delete_spares_next_holder() {
     });
 }
 
-/// The delete was not done. It is repeated until it is done.
+/// A delete that was not done is repeated until it is done.
 #[test]
 fn undone_delete_is_repeated() {
     simulated_time::run(async {
@@ -57,7 +58,8 @@ fn undone_delete_is_repeated() {
     });
 }
 
-/// A foreign client removes the node. Another holder may make it again before we notice: that one is not removed.
+/// If a foreign client removes the node, and another holder creates it again before the gateway notices, the gateway
+/// detects the loss and leaves the new node.
 #[test]
 fn replacement_node_is_noticed_and_left() {
     for written in 0..2 {
@@ -89,8 +91,8 @@ fn replacement_node_is_noticed_and_left() {
     }
 }
 
-/// No change was noticed before the release. Either a foreign client has removed both of our nodes and a program has
-/// the lock now, or only our place in the queue is gone. No node of a successor is removed.
+/// A release does not remove a successor's node if a foreign client has removed nodes that the gateway has not
+/// missed yet: its node and its place in the queue, so that a program holds the lock, or only its place.
 #[test]
 fn release_spares_successor_after_removal() {
     for node in [true, false] {
@@ -113,7 +115,7 @@ fn release_spares_successor_after_removal() {
     }
 }
 
-/// A node that another program writes to is still ours, and is removed on release.
+/// A node that another program has written to still belongs to the gateway, and is removed on release.
 #[test]
 fn overwritten_node_stays_ours() {
     simulated_time::run(async {
@@ -139,8 +141,8 @@ fn overwritten_node_stays_ours() {
     });
 }
 
-/// Only our own requests wait in the queue. A foreign program that takes the shared node just makes a node. We get it
-/// in the end.
+/// A request is granted in the end although a foreign program, which does not queue, takes and releases the shared
+/// node all the time.
 #[test]
 fn contended_node_is_acquired_eventually() {
     simulated_time::run(async {
@@ -165,8 +167,8 @@ fn contended_node_is_acquired_eventually() {
     });
 }
 
-/// A foreign client removes our node and our place in the queue, so another request of this gateway gets the node.
-/// The release leaves that one.
+/// If a foreign client removes a request's node and its place in the queue, another request of the same gateway gets
+/// the lock, and the release of the first one leaves the new node.
 #[test]
 fn node_of_sibling_request_is_left() {
     simulated_time::run(async {
@@ -185,13 +187,13 @@ fn node_of_sibling_request_is_left() {
     });
 }
 
-/// The node was made, and its answer was lost. Then a foreign client removes our place in the queue: the node is
-/// identified by its data.
+/// A node whose create was not answered is recognised by its data, even after a foreign client has removed the
+/// request's place in the queue.
 #[test]
 fn unanswered_node_is_found_by_data() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        // The nodes above are there.
+        // Create the nodes above the shared node first, so that our request creates only the node itself.
         let plain = stage.connect_program().await;
         plain.wait_taken().await;
         plain.release().await;

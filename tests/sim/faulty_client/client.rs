@@ -1,4 +1,4 @@
-//! The library, and its faults.
+//! The faulty client library, and the control of its faults.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,22 +17,23 @@ use super::request_fate::{SessionRequest, ZkRequestFate};
 
 type FaultRule = Box<dyn FnMut(SessionRequest<'_>) -> ZkRequestFate>;
 
-/// The faults of the library, for all of its sessions.
+/// Controls the faults of the library, for all of its sessions.
 #[derive(Clone)]
 pub(crate) struct FaultInjector(Rc<FaultState>);
 
 struct FaultState {
     rule: RefCell<FaultRule>,
-    /// The newest session, and its wire.
+    /// The id of the newest session, and its connection.
     latest: RefCell<Option<(i64, Rc<Wire>)>>,
-    /// The task of this session has ended silently. The session claims to be connected, and every operation fails at
-    /// once with this fault.
+    /// The session whose task has ended silently: it claims to be connected, and every operation fails at once with
+    /// this error.
     gone: RefCell<Option<(i64, ZkError)>>,
-    /// The number of operations that this session has got since.
+    /// The number of operations that the session has got since its task ended.
     asked: Cell<u32>,
 }
 
-/// After so many answers at once, simulated time goes on. So a busy loop is counted, and the simulation ends.
+/// After this number of immediate errors simulated time advances, so that a busy loop is counted and the simulation
+/// ends.
 const AT_ONCE: u32 = 10_000;
 
 impl FaultInjector {
@@ -49,19 +50,19 @@ impl FaultInjector {
         *self.0.rule.borrow_mut() = Box::new(rule);
     }
 
-    /// The wire of the session made last.
+    /// The connection of the newest session.
     pub(crate) fn wire(&self) -> Rc<Wire> {
         self.0.latest.borrow().as_ref().expect("a session").1.clone()
     }
 
-    /// From here on the newest session answers every request with this fault. It sends nothing to the server either,
-    /// and so the server ends it after its timeout.
+    /// From now on the newest session answers every request with this error. It also sends no pings, so the server
+    /// ends it after its timeout.
     pub(crate) fn end_task(&self, answers: ZkError) {
         let latest = self.0.latest.borrow().as_ref().expect("a session").0;
         self.0.gone.replace(Some((latest, answers)));
     }
 
-    /// Operations of a session whose task had ended.
+    /// The number of operations that a session got after its task had ended.
     pub(crate) fn failed_requests(&self) -> u32 {
         self.0.asked.get()
     }
@@ -94,12 +95,13 @@ impl ZkConnector for FaultyClient {
 }
 
 impl FaultySession {
-    /// `Some`: the request is done, and its answer is replaced by this fault.
+    /// Decides the fate of a request. `Ok(Some(_))`: the caller sends the request, and replaces its answer by this
+    /// error.
     async fn send_request(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, ZkError> {
         self.send_commit(asked).await.map_err(|failed| failed.fault)
     }
 
-    /// The same for a transaction.
+    /// Decides the fate of a transaction, as [`Self::send_request`] does.
     async fn send_commit(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, MultiError> {
         if let Some(answer) = self.doctor.ended_answer(self.session.id()) {
             let ills = &self.doctor.0;

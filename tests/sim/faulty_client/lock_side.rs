@@ -58,7 +58,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Session
     }
 }
 
-/// The lock side of a gateway with one session, over this library.
+/// The lock manager of a gateway with one session, over the faulty library.
 pub(crate) struct GatewayLockStack {
     pub(crate) keeper: LockManager,
     pub(crate) clock: SharedClock,
@@ -68,19 +68,19 @@ pub(crate) struct GatewayLockStack {
 }
 
 impl GatewayLockStack {
-    /// Returns when there is a session.
+    /// Starts the lock manager. Returns when it has a session.
     pub(crate) async fn new(library: FaultyClient) -> Self {
         Self::with_sequence_limit(library, fencegate_zookeeper::limits::SEQUENCE_LIMIT).await
     }
 
-    /// Lock nodes with numbers above `sequence_limit` never hold.
+    /// As [`Self::new`], with lock nodes that never hold if their number is above `sequence_limit`.
     pub(crate) async fn with_sequence_limit(library: FaultyClient, sequence_limit: u32) -> Self {
         let clock = clock();
         let timeout = library.timeout;
         let stop = CancellationToken::new();
         let (keeper, desks) = create_lock_manager(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
-        // Two gateways draw different names for their attempts.
+        // Each gateway needs its own seed, so that two gateways draw different names for their attempts.
         let seed = SEED + library.ensemble.sessions().len() as u64;
         let randomness = Arc::new(SeededRng::new(seed));
         let settings =
@@ -100,7 +100,7 @@ impl GatewayLockStack {
         self.acquire_at(names, &[], hold).await
     }
 
-    /// `sites`: where the lock of each key is. Empty if all locks are native.
+    /// Takes the locks of keys. `sites`: the location of each lock; empty if all locks are native.
     pub(crate) async fn acquire_at(
         &self,
         names: &[&str],
@@ -108,7 +108,8 @@ impl GatewayLockStack {
         hold: LockReusePolicy,
     ) -> Result<GrantGuard, AcquireError> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
-        // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
+        // A strict request gets no queue: otherwise a request of an earlier step that has not quite ended could
+        // refuse it.
         let queue = if hold == LockReusePolicy::Strict { 0 } else { 100 };
         let keys = &keys;
         let mode = LockMode::Exclusive;
@@ -119,7 +120,7 @@ impl GatewayLockStack {
         self.keeper.acquire(LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
     }
 
-    /// As for a service that compares no tokens: a dispatch may go on for `delay`.
+    /// Takes the locks of keys for a service that compares no tokens, where a dispatch may go on for `delay`.
     pub(crate) async fn acquire_delayed(
         &self,
         names: &[&str],
@@ -138,7 +139,7 @@ impl GatewayLockStack {
             .await
     }
 
-    /// Returns when all tasks have ended.
+    /// Stops the lock manager. Returns when all of its tasks have ended.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         tokio::time::timeout(self.timeout * 10, self.desk).await.expect("it ends").expect("no panic");

@@ -1,8 +1,8 @@
-//! What becomes of a request to a session.
+//! Requests to a session, and their fates.
 
 use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkError};
 
-/// Whether this is the write by which a gateway shows that its session lives.
+/// True for the write by which a gateway proves that its session is alive.
 pub(crate) fn is_heartbeat(asked: SessionRequest<'_>) -> bool {
     let of_a_member =
         |step: &MultiOp<'_>| matches!(step, MultiOp::Set { path, .. } if path.contains("/members/"));
@@ -45,7 +45,7 @@ impl<'a> SessionRequest<'a> {
     }
 }
 
-/// The treatment of a request.
+/// The fate of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum ZkRequestFate {
     Passes,
@@ -53,7 +53,7 @@ pub(crate) enum ZkRequestFate {
     Refused(ZkError),
     /// The transaction is not sent, and fails at once at this step.
     RefusedAt(usize, ZkError),
-    /// The request is done, and its answer is replaced by this fault.
+    /// The request is sent and done, and its answer is replaced by this error.
     Done(ZkError),
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn unanswered() -> ZkError {
     ZkError::Ambiguous("the connection broke".into())
 }
 
-/// The server has refused a request, because it has too much to do.
+/// The error of a server that refuses a request because it is overloaded.
 pub(crate) fn throttled() -> ZkError {
     ZkError::Refused("throttled".into())
 }

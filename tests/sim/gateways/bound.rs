@@ -1,5 +1,5 @@
-//! The total length of the paths of a session's lock nodes is bounded. A key that has a queue position keeps it at
-//! the bound.
+//! The total length of the paths of a session's lock nodes is bounded. A key that has a place in its queue keeps it
+//! when the bound is reached.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn gateway(ensemble: &SimEnsemble, seed: u64) -> SimGateway {
     SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::new(seed))
 }
 
-/// Takes keys one after the other until the capacity is used up, and keeps them in use.
+/// Takes keys one after the other until a key is refused because of the bound, and keeps them in use.
 async fn fill(gateway: &SimGateway, wants: impl Iterator<Item = SimRequest>) -> Vec<GrantGuard> {
     let mut held = Vec::new();
     for want in wants {
@@ -34,7 +34,7 @@ async fn fill(gateway: &SimGateway, wants: impl Iterator<Item = SimRequest>) -> 
             match gateway.worker_handle().acquire(&want, WaitGateway::Here).await {
                 Ok(tenure) => held.push(tenure),
                 Err(AcquireError::KeyLimit(_)) => return held,
-                // There is a session only after a while.
+                // A new gateway has no session yet, so try again.
                 Err(AcquireError::Service(_)) if held.is_empty() => {
                     sleep(Duration::from_millis(10)).await;
                     continue;
@@ -68,8 +68,8 @@ fn all_set_nodes_count_toward_bound() {
     });
 }
 
-/// A key gives up its place and queues again in one transaction, and so needs no additional capacity: a waiter here
-/// is not refused.
+/// A gateway that hands a key over removes its node and queues again in one transaction, and so needs no additional
+/// capacity: a request that waits there is not refused at the bound.
 #[test]
 fn handover_at_bound_refuses_no_waiter() {
     simulated_time::run(async {

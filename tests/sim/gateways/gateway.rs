@@ -1,4 +1,5 @@
-//! A gateway's lock side on the ensemble in memory: all that these tests use of `fencegate_lock::manager` is in this file.
+//! The lock manager of a gateway, on the ensemble in memory. Only this file of these tests uses
+//! `fencegate_lock::manager`.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
@@ -42,14 +43,14 @@ pub(super) struct SimGateway {
     desks: RefCell<Vec<JoinHandle<()>>>,
 }
 
-/// The part of a gateway that a worker holds.
+/// The part of a gateway that its workers use.
 #[derive(Clone)]
 pub(super) struct WorkerHandle {
     keeper: LockManager,
     clock: SharedClock,
 }
 
-/// What one request wants.
+/// The lock that one request asks for.
 #[derive(Debug, Clone)]
 pub(super) struct SimRequest {
     pub(super) keys: Vec<ResourceKey>,
@@ -62,22 +63,22 @@ pub(super) struct SimRequest {
 pub(super) enum HoldMode {
     Strict,
     Cached,
-    /// Like `Cached`, but a request that would wait for another gateway is sent on to that gateway.
+    /// Like `Cached`, but a request that would wait for another gateway is forwarded to it.
     SentOn,
-    /// One node that gateways and programs share.
+    /// The lock is one node that gateways and programs share.
     OneNode,
     /// A key with this number of permits.
     Permits(u16),
 }
 
-/// Whether work under a tenure is allowed at this moment.
+/// Tells whether a dispatch may be sent at this moment.
 #[derive(Debug, Clone)]
 pub(super) struct DispatchPermission {
     evidence: Arc<dyn clock::SendPermission>,
     clock: SharedClock,
 }
 
-/// What the gateways of one simulation have in common.
+/// The settings of all gateways of one simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GatewaySettings {
     pub(super) clocks: ClockSpeed,
@@ -89,8 +90,8 @@ pub(super) struct GatewaySettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClockSpeed {
     Right,
-    /// Half the right speed, so a lock seems valid long after its end. No gateway can protect itself from this. It
-    /// shows that the judge notices violations.
+    /// Half the right speed, so that a lock seems valid long after its end. No gateway can protect itself from this,
+    /// so the judge must find violations.
     Slow,
 }
 
@@ -113,7 +114,7 @@ impl Clock for SimulatedClock {
 }
 
 impl SimGateway {
-    /// Waits for a session first, because a new gateway has none.
+    /// Takes a lock. Tries again while the gateway has no session yet.
     pub(super) async fn acquire_granted(&self, want: &SimRequest) -> GrantGuard {
         loop {
             match self.worker_handle().acquire(want, WaitGateway::Here).await {
@@ -164,7 +165,7 @@ impl SimGateway {
         self.door.clone()
     }
 
-    /// Whether the route leads to this process.
+    /// True if the route leads to this process.
     pub(super) fn is_target_of(&self, way: &HolderRoute) -> bool {
         self.pass == way.secret
     }
@@ -188,7 +189,7 @@ impl SimGateway {
 }
 
 impl WorkerHandle {
-    /// Gets a lock as a request does: at once if possible, otherwise in the queue.
+    /// Takes a lock as a request does: at once if possible, otherwise after waiting in the queue.
     pub(super) async fn acquire(
         &self,
         want: &SimRequest,
@@ -219,19 +220,19 @@ impl WorkerHandle {
         }
     }
 
-    /// Forgets that the gateway at `way` keeps the key.
+    /// Forgets that the gateway with this route holds the key.
     pub(super) fn forget(&self, key: &ResourceKey, way: &HolderRoute) {
         self.keeper.forget_holder(key, way);
     }
 
-    /// The next dispatch under a tenure. `None`: the tenure is closed.
+    /// Returns the token and the permission of the next dispatch under a tenure; `None` if the tenure is closed.
     pub(super) fn dispatch(&self, tenure: &GrantGuard) -> Option<(FencingToken, DispatchPermission)> {
         let dispatch = tenure.next_dispatch()?;
         Some((dispatch.token, DispatchPermission { evidence: dispatch.validity, clock: self.clock.clone() }))
     }
 }
 
-/// The lock validity of a foreign program, whose lock is not taken away while it works.
+/// The lock validity of a foreign program, which never loses its lock while it works.
 #[derive(Debug)]
 struct AlwaysValidLock;
 
@@ -257,10 +258,10 @@ impl DispatchPermission {
     }
 }
 
-/// Requests that may wait for one key at one gateway.
+/// The number of requests that may wait for one key at one gateway.
 const QUEUE: usize = 100;
 
-/// The server gets at least this much time to answer, even if the wait is shorter.
+/// The minimum time that the server gets to answer, even if the request's own wait is shorter.
 pub(super) const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) fn key(name: &str) -> ResourceKey {
@@ -270,7 +271,7 @@ pub(super) fn key(name: &str) -> ResourceKey {
 /// The node that gateways and programs share.
 pub(super) const NODE: &str = "/app/d";
 
-/// Whether a path is that of a lock node.
+/// True for the path of a lock node.
 pub(super) fn is_lock(path: &str) -> bool {
     path == NODE
         || path

@@ -15,18 +15,17 @@ use super::gateway::{DispatchPermission, FencingToken, HoldMode, LockMode, SimRe
 pub(super) enum StormKind {
     /// The ensemble is honest: no session ends before its timeout.
     Honest,
-    /// An operator closes sessions that are alive and deletes lock nodes, so that other clients get the locks of a
-    /// living holder. No client can prevent that. The judge then checks only that everything ends and nothing is left
-    /// behind.
+    /// An operator closes sessions that are alive and deletes lock nodes, so that other clients get a lock that is
+    /// still held. No client can prevent that, so the judge checks only that every request ends and no node is left.
     Wild,
 }
 
-/// One simulation's judge.
+/// Judges the locks of one simulation.
 pub(super) struct LockJudge {
     storm: StormKind,
     open: RefCell<BTreeMap<u64, ActiveRequest>>,
     entered: Cell<u64>,
-    /// The watermarks of each key, as a guard would keep them.
+    /// The watermarks of each key, as a guard would store them.
     marks: RefCell<BTreeMap<ResourceKey, ReadWriteWatermarks>>,
     wrong: RefCell<Vec<String>>,
 }
@@ -42,8 +41,8 @@ struct ActiveRequest {
 }
 
 impl ActiveRequest {
-    /// A permit may be held together with as many others as each of them allows, and by one holder: so there are
-    /// never more.
+    /// True if both requests must not hold at the same time. Holders of permits exclude each other if they have the
+    /// same permit or different numbers of permits, so there are never more holders than permits.
     fn excludes(&self, other: &Self) -> bool {
         match (self.permit, other.permit) {
             (Some(one), Some(two)) => one == two || self.keeping != other.keeping,
@@ -63,7 +62,7 @@ impl LockJudge {
         }
     }
 
-    /// A request was granted its lock; the number is for [`LockJudge::leave`].
+    /// Records that a request was granted its lock. Returns the number that [`LockJudge::leave`] needs.
     pub(super) fn enter(
         &self,
         who: &str,
@@ -82,7 +81,7 @@ impl LockJudge {
         number
     }
 
-    /// A request is sent upstream under its lock.
+    /// Records that a request is sent upstream under its lock.
     pub(super) fn record_dispatch(
         &self,
         who: &str,
@@ -116,7 +115,7 @@ impl LockJudge {
         }
     }
 
-    /// Looks for two holders that exclude each other. Call this often.
+    /// Looks for two holders that exclude each other. It is called at every event and at short intervals.
     pub(super) fn check(&self) {
         if self.storm == StormKind::Wild {
             return;

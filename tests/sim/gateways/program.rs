@@ -1,4 +1,4 @@
-//! A foreign program that shares one node with gateways. The maker of the node holds it.
+//! A foreign program that shares one node with gateways. The creator of the node holds the lock.
 
 use std::{rc::Rc, time::Duration};
 
@@ -12,10 +12,10 @@ use super::{
     world::SimWorld,
 };
 
-/// The session outlives every accident. The program would not notice the loss of its lock.
+/// Longer than every accident: the program would not notice that its session has ended and its lock is lost.
 const SESSION: Duration = Duration::from_secs(50);
 
-/// Takes the node and gives it back until `end`, over a wire of its own.
+/// Takes and releases the node until `end`, over a connection of its own.
 pub(super) async fn run_program(world: Rc<SimWorld>, number: usize, end: Instant) {
     let wire = world.ensemble.wire();
     let session = loop {
@@ -35,15 +35,15 @@ pub(super) async fn run_program(world: Rc<SimWorld>, number: usize, end: Instant
     session.close().await;
 }
 
-/// Tries to make the node. Returns its czxid if the node is ours. `None`: another client had it, which may have
-/// released it since.
+/// Tries to create the node. Returns its czxid if it belongs to this program, and `None` otherwise. Another client
+/// may then already have released it.
 async fn make_node(world: &SimWorld, session: &SimSession) -> Option<i64> {
     match session.create(NODE, b"host-7", NodeCreateMode::Ephemeral).await {
         Ok(_) | Err(ZkError::Ambiguous(_)) => {}
         Err(ZkError::NoNode) => drop(session.create("/app", b"", NodeCreateMode::Persistent).await),
         Err(_) => {
             if let Ok(gone) = session.watch(NODE).await {
-                // The session gets events only while it is connected.
+                // With a time limit, because no event arrives while the session is disconnected.
                 timeout(T, gone).await.ok();
             }
         }
@@ -56,14 +56,14 @@ async fn work(world: &SimWorld, who: &str, czxid: i64) {
     let keeping = HoldMode::OneNode;
     let want = SimRequest { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
     let number = world.judge.enter(who, &want, None, &DispatchPermission::for_program());
-    // The four lines that fence it: its writes carry the number of its node.
+    // The program fences its writes: they carry the number of its node as their token.
     let token = FencingToken::new(czxid.unsigned_abs(), 0, 1).expect("a small number");
     world.judge.record_dispatch(who, &want, None, token);
     sleep(world.dice.within(&(Duration::ZERO..T / 10))).await;
     world.judge.leave(number);
 }
 
-/// Gives the node back as a careful program does: it checks the owner first, because the name does not show it.
+/// Releases the node as a careful program does: it checks the owner first, because the name does not show the owner.
 async fn release(world: &SimWorld, session: &SimSession, who: &str, czxid: i64) {
     let ours = || world.ensemble.stat(NODE).is_some_and(|seen| seen.czxid == czxid);
     if !ours() && world.storm == StormKind::Honest {

@@ -1,4 +1,4 @@
-//! If the server refuses a watch, the gateway tries again. A held lock never stays without a watch.
+//! If the server refuses a watch, the gateway tries again, so that no held lock stays without a watch.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn refused_watch_still_detects_removal() {
             wire.refuse_watches(2);
             let tenure = gateway.acquire_granted(&want(keeping, "a")).await;
             let (_, permission) = gateway.worker_handle().dispatch(&tenure).expect("a dispatch");
-            // The server has refused both watches by now, and no further look was made.
+            // By now the server has refused both watches, and the gateway has not tried again yet.
             sleep(Duration::from_millis(900)).await;
             assert!(permission.holds(), "{keeping:?}");
             let held: Vec<_> =

@@ -1,4 +1,5 @@
-//! A parent node comes and goes in the rhythm of a set's attempts. The set gets all of its nodes nevertheless.
+//! A parent node disappears in the rhythm in which a set's attempts are repeated. The set gets all of its nodes
+//! nevertheless.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::gateway::{
 };
 use crate::simulated_time;
 
-/// The time of a message in one direction.
+/// The latency of a message in one direction.
 const LATENCY: Duration = Duration::from_millis(5);
 
 fn want(names: &[&str]) -> SimRequest {
@@ -18,8 +19,8 @@ fn want(names: &[&str]) -> SimRequest {
     SimRequest { keys, mode: LockMode::Exclusive, keeping: HoldMode::Strict, wait: Duration::from_secs(5) }
 }
 
-/// Each attempt takes one round trip, and the parent of one key disappears in the same rhythm. Without variation, an
-/// attempt that fails once would fail each time. The set is granted in the end.
+/// A set is granted in the end although the parent of one key disappears once in every round trip. Without
+/// variation, attempts that take one round trip each would all fail.
 #[test]
 fn set_retries_vary_their_rhythm() {
     for seed in 0..8 {

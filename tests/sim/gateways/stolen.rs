@@ -1,5 +1,5 @@
-//! Another client removes one node of a set while the set is being made. The other nodes are not forgotten, and they
-//! do not block the next attempt.
+//! Another client removes one node of a set while the set is being created. The other nodes are removed, and so do
+//! not block the next attempt.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::gateway::{
 };
 use crate::simulated_time;
 
-/// A round trip takes two of these, so a node exists for a while before the answer to its create arrives.
+/// The latency of a message in one direction. A node exists for this time before the answer to its create arrives.
 const FAR: Duration = Duration::from_millis(5);
 
 fn want(names: &[&str]) -> SimRequest {
@@ -23,7 +23,7 @@ fn locks(ensemble: &SimEnsemble) -> Vec<String> {
     ensemble.paths().into_iter().filter(|path| is_lock(path)).collect()
 }
 
-/// Removes the next lock node of the key as soon as it is there.
+/// Removes the next lock node of the key as soon as it exists.
 async fn steal_one(ensemble: &SimEnsemble, name: &str) {
     loop {
         if let Some(made) = locks(ensemble).iter().find(|path| path.contains(&format!("/{name}/"))) {
@@ -33,8 +33,8 @@ async fn steal_one(ensemble: &SimEnsemble, name: &str) {
     }
 }
 
-/// A set that loses a node is made anew. The test ends long before the janitor runs, once in a session timeout. So
-/// the set itself must remove its nodes.
+/// A set that loses a node is created anew, and removes its remaining nodes itself: the test ends long before the
+/// janitor would remove them.
 #[test]
 fn set_losing_node_is_recreated_whole() {
     for stolen in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! Random accidents: their victims, their times, and their durations.
+//! Random accidents: the gateway, the time and the duration of each.
 
 use std::{rc::Rc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     world::SimWorld,
 };
 
-/// What can happen, beside callers that go away and gateways that are restarted.
+/// The accidents of a storm. In addition, callers go away and gateways are restarted.
 #[derive(Debug, Clone, Copy)]
 enum StormFault {
     LostReply,
@@ -29,7 +29,7 @@ enum StormFault {
     Theft,
 }
 
-/// The last two happen only in wild storms.
+/// All accidents. The last two happen only in wild storms.
 const ACCIDENTS: [StormFault; 12] = [
     StormFault::LostReply,
     StormFault::LostRequest,
@@ -52,7 +52,7 @@ impl StormKind {
     }
 }
 
-/// Lets accidents happen until `end`. Then everything is mended.
+/// Causes accidents until `end`, and then repairs everything.
 pub(super) async fn run_accidents(world: Rc<SimWorld>, end: Instant) {
     let SimWorld { ensemble, gateways, dice, .. } = &*world;
     while Instant::now() < end {
@@ -61,7 +61,7 @@ pub(super) async fn run_accidents(world: Rc<SimWorld>, end: Instant) {
         let accident = world.storm.accident(dice);
         info!("{accident:?} at gateway {at}");
         if dice.below(2) == 0 {
-            // The upstream hangs, so that a holder keeps its lock during the accidents.
+            // The upstream does not answer for a while, so that a holder keeps its lock during the accidents.
             gateways[at].hang_upstream(dice.within(&(Duration::ZERO..T * 3)));
         }
         strike(accident, ensemble, &gateways[at].wire, dice).await;

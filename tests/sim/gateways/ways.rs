@@ -1,5 +1,5 @@
-//! A request that would have to wait for another gateway is forwarded to it. The route is read from the holder's lock node
-//! and from the member node of that node's own session, and from nothing else.
+//! A request that would have to wait for another gateway is forwarded to it. The route comes only from the holder's
+//! lock node and from the member node of the session that owns it.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,19 +17,19 @@ fn want(wait: Duration) -> SimRequest {
     SimRequest { keys: vec![key("a")], mode: LockMode::Exclusive, keeping: HoldMode::SentOn, wait }
 }
 
-/// Two gateways; the first one keeps the key, and a request is in flight there.
+/// Starts two gateways. The first one holds the key, with a request in flight.
 async fn start_two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuard) {
     let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
     let start = |seed| SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::new(seed));
     let holds = start(7);
     let other = start(8);
-    // Waits for its session.
+    // Wait until the second gateway has its session.
     other.acquire_granted(&SimRequest { keys: vec![key("b")], ..want(T) }).await.mark_upstream_settled();
     let tenure = holds.acquire_granted(&want(T)).await;
     (holds, other, tenure)
 }
 
-/// A request is forwarded to the gateway that holds, whether it comes first or behind a request that waits here.
+/// A request is forwarded to the gateway that holds the key, whether or not another request waits here before it.
 #[test]
 fn request_is_forwarded_to_holding_gateway() {
     for waits_before in [false, true] {
@@ -71,18 +71,19 @@ fn members_folder() -> String {
     format!("{ROOT}/members")
 }
 
-/// Takes the lock of the key whose lock node was this one; the data of the new lock node is `says`.
+/// Takes the lock of a key for a foreign session, with data `says`. `lock`: the path of an earlier lock node of the
+/// key.
 async fn take_foreign_lock(stranger: &SimSession, lock: &str, says: &str) {
     let (parent, _) = lock.rsplit_once('/').expect("absolute");
-    // The parent may have gone with the last node.
+    // The parent may have been removed with its last node. If it exists, the error does not matter.
     drop(stranger.create(parent, b"", NodeCreateMode::Container).await);
     let path = format!("{}0000000000", &lock[..lock.len() - 10]);
     let steps = [MultiOp::Create { path: &path, data: says.as_bytes(), kind: NodeCreateMode::Ephemeral }];
     stranger.commit(&steps).await.expect("it is free");
 }
 
-/// The data of a lock node becomes a part of a path. A foreign node names a member node that is not one of its session:
-/// that of another session, or one below a name with a slash. It leads nowhere.
+/// A lock node that names a member node of another session, or a path with a slash, leads to no gateway: a request
+/// is not forwarded to an address that a foreign client has chosen.
 #[test]
 fn lock_node_names_own_member_only() {
     for deep in [false, true] {

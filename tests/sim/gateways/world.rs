@@ -1,4 +1,4 @@
-//! One simulation: a few gateways, a few keys, requests all the time, accidents for a while, and a calm end.
+//! One simulation: a few gateways, a few keys, requests all the time, accidents for a while, and calm at the end.
 
 use std::{
     cell::{Cell, RefCell},
@@ -32,7 +32,7 @@ pub(super) struct SimWorld {
     pub(super) judge: LockJudge,
 }
 
-/// One gateway of the installation, whose processes follow each other.
+/// One gateway of the installation. Its process is replaced by another one at a restart.
 pub(super) struct GatewaySlot {
     pub(super) wire: Rc<Wire>,
     process: RefCell<Rc<SimGateway>>,
@@ -41,9 +41,9 @@ pub(super) struct GatewaySlot {
 }
 
 const CALLERS: usize = 4;
-/// The most times that a request may be sent on.
+/// The maximum number of times that a request is forwarded.
 const TRIES: u32 = 3;
-/// The time between two looks of the judge. The judge also looks at every event.
+/// The interval in which the judge looks for violations, in addition to every event.
 const LOOK: Duration = Duration::from_millis(25);
 
 impl SimWorld {
@@ -67,7 +67,8 @@ impl SimWorld {
         Self { storm, ensemble, gateways, dice, keys, scale, judge }
     }
 
-    /// Sends requests and restarts gateways until `end`, with the accidents beside. Then comes the calm.
+    /// Sends requests and restarts gateways until `end`, while `accidents` runs. Then it checks the state after the
+    /// storm.
     pub(super) async fn run(self: Rc<Self>, end: Instant, accidents: impl Future<Output = ()> + 'static) {
         let calling: Vec<_> = (0..self.gateways.len() * CALLERS)
             .map(|number| spawn_local(self.clone().call(number, end)))
@@ -101,7 +102,7 @@ impl SimWorld {
         }
     }
 
-    /// One request, from asking for its lock to giving it back.
+    /// Plays one request, from asking for its lock to the release.
     async fn request(&self, who: &str, place: &GatewaySlot) {
         let want = self.random_request();
         let began = Instant::now();
@@ -110,7 +111,7 @@ impl SimWorld {
             _ => Duration::MAX,
         };
         let acquired = timeout(gone, self.acquire(who, place, &want)).await;
-        // ZooKeeper gets time to answer at each of the steps: here, at the holder, and here again.
+        // A forwarded request may wait for ZooKeeper at three steps: here, at the holder, and here again.
         let longest = match want.keeping {
             HoldMode::SentOn => want.wait + LEAST_WAIT * 3,
             _ => want.wait.max(LEAST_WAIT),
@@ -128,7 +129,7 @@ impl SimWorld {
         }
     }
 
-    /// Gets the lock here, or from the gateway that keeps the key. Returns the gateway that has granted it.
+    /// Takes the lock here, or at the gateway that holds the key. Returns the gateway that granted it.
     async fn acquire<'a>(
         &'a self,
         who: &str,
@@ -149,8 +150,8 @@ impl SimWorld {
             info!("{who} is sent on");
             let there = self.gateways.iter().find(|place| place.gateway().is_target_of(&way));
             let answer = match there {
-                // The rest of the wait is passed on. The lock side belongs to this process; its successor does not
-                // have the request.
+                // The request goes on with the rest of its wait, at the lock manager of this process: if the process
+                // is replaced, its successor does not have the request.
                 Some(place) => {
                     let door = place.gateway().worker_handle();
                     door.acquire(&left(), WaitGateway::AtHolder).await.map(|tenure| (place, door, tenure))
@@ -167,7 +168,7 @@ impl SimWorld {
         }
     }
 
-    /// Sends dispatches while the tenure allows it, and holds the lock during that time.
+    /// Sends dispatches under a tenure while it allows them, and releases the lock.
     async fn work(
         &self,
         who: &str,
@@ -210,7 +211,8 @@ impl SimWorld {
         }
         if dice.below(5) == 0 {
             let wait = *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]);
-            // Some requests request the key in another way.
+            // Some requests take the key without permits or with another number of permits, which must exclude the
+            // others.
             let keeping = match dice.below(16) {
                 0 => HoldMode::Permits(3),
                 1 => HoldMode::Strict,
@@ -234,7 +236,7 @@ impl SimWorld {
         }
     }
 
-    /// Now and then stops a gateway and starts another one in its place.
+    /// Stops a gateway now and then, and starts another one in its place.
     async fn restart(self: Rc<Self>, end: Instant) {
         loop {
             sleep(self.dice.within(&(T / 2..T * 4))).await;
@@ -256,7 +258,7 @@ impl SimWorld {
         }
     }
 
-    /// After the storm every lock can be had again, and no lock node is left.
+    /// After the storm every lock can be taken, and no lock node is left.
     async fn check_after_storm(&self) {
         sleep(T * 3).await;
         for at in 0..self.gateways.len() {
@@ -275,7 +277,7 @@ impl SimWorld {
                 }
             }
         }
-        // Cached tenures linger for a quarter of a second.
+        // Cached tenures linger for a quarter of a second, so wait until they have ended.
         sleep(T / 2).await;
         let mut left = self.ensemble.paths();
         left.retain(|path| is_lock(path));
@@ -306,7 +308,7 @@ fn permit_request() -> SimRequest {
 
 const PERMITS: u16 = 2;
 
-/// A request for several keys, or for a shared lock, is never sent on.
+/// False for a request for several keys or for a shared lock, which is never forwarded.
 fn is_forwardable(want: &SimRequest) -> bool {
     want.keys.len() == 1 && want.mode == LockMode::Exclusive
 }

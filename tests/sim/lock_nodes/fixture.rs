@@ -1,4 +1,4 @@
-//! One lock of each kind, held.
+//! Takes one lock of each kind.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -27,10 +27,10 @@ pub(super) enum LockKind {
     Permit,
 }
 
-/// Each kind, and the number of names that its nodes have.
+/// Each kind of lock, and the number of nodes that it has.
 pub(super) const ALL: [(LockKind, usize); 3] = [
     (LockKind::Native, 1),
-    // Each waits in the queue, and has a node beside it.
+    // These two have a place in a queue, and a node beside it.
     (LockKind::Shared, 2),
     (LockKind::Permit, 2),
 ];
@@ -88,7 +88,7 @@ impl HeldLock {
     }
 }
 
-/// An attempt at a native key, which has sent nothing yet.
+/// An attempt at a native lock that has sent nothing yet.
 pub(super) async fn attempt(session: &SupervisedSession, name: &str) -> LockAttempt<FaultySession> {
     let begun =
         LockAttempt::begin(&session.live(), &key(name), &LockLocation::Native, LockMode::Exclusive).await;
@@ -102,7 +102,7 @@ pub(super) fn nodes(session: &SupervisedSession) -> Vec<String> {
     nodes
 }
 
-/// Counts the requests of the session from now on, but for its heartbeats.
+/// Counts the requests of the session from now on, except its heartbeats.
 pub(super) fn count_requests(
     session: &SupervisedSession,
     counts: fn(SessionRequest<'_>) -> bool,
@@ -123,7 +123,7 @@ pub(super) fn registered_counts(session: &SupervisedSession) -> (usize, usize) {
     (registry.node_count(), registry.path_bytes())
 }
 
-/// The path of the node above.
+/// The path of the parent node.
 pub(super) fn parent_of(path: &str) -> String {
     path.rsplit_once('/').expect("absolute").0.to_owned()
 }

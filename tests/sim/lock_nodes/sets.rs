@@ -1,4 +1,4 @@
-//! A set of keys holds with all of its nodes, from one transaction, or not at all.
+//! A set of keys holds with all of its nodes, which one transaction created, or not at all.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -34,7 +34,7 @@ fn removal_of_any_node_ends_validity() {
             let locks = GatewayLockStack::new(library).await;
             let held = locks.acquire(&KEYS, LockReusePolicy::Strict).await.expect("free");
             let dispatch = held.next_dispatch().expect("it holds");
-            // Its watches are set only after a while: most holders are done sooner.
+            // Wait until the set has set its watches, which it does only if it holds for a while.
             sleep(T).await;
             assert!(dispatch.validity.may_send_at(locks.clock.now()));
             ensemble.steal(&held.node_paths()[stolen]);
@@ -46,13 +46,13 @@ fn removal_of_any_node_ends_validity() {
     }
 }
 
-/// The client library has repeated the transaction, both were done, and another client removed one of the older nodes.
-/// What is found is then a node of each transaction, and these have no order.
+/// If the client library has repeated the transaction, both were done, and another client has removed a node of the
+/// first, then the set does not hold: the remaining nodes come from two transactions, which have no common order.
 #[test]
 fn nodes_of_two_transactions_are_no_set() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
-        // The folders of the keys are there.
+        // The set before creates the folders of the keys.
         let live = session.live();
         let before = begin(&session).await;
         before.acquire(&mut WaitingRequest::default()).await.expect("free");
@@ -97,7 +97,7 @@ async fn begin(session: &SupervisedSession) -> MultiKeyAttempt<FaultySession> {
     MultiKeyAttempt::begin(&session.live(), &keys, LockMode::Exclusive).await.expect("room")
 }
 
-/// The transaction, and a look at each node and a list of each parent. After a wait each parent is listed once more.
+/// A set that waits costs one transaction, a read of each node, a list of each parent and a watch.
 #[test]
 fn set_below_parents_takes_one_transaction() {
     simulated_time::run(async {
@@ -111,7 +111,7 @@ fn set_below_parents_takes_one_transaction() {
         let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(second.acquire(asker), async {
             sleep(T / 2).await;
-            // And a watch at the first key, where it waits in the queue.
+            // One transaction, two reads, two lists, and a watch at the first key, at which the set waits.
             assert_eq!(asked.get(), 1 + 2 + 2 + 1);
             first.remove_nodes().await;
         });
@@ -122,7 +122,8 @@ fn set_below_parents_takes_one_transaction() {
     });
 }
 
-/// However many keys a free set has, it takes them in two round trips: the transaction, and all that is read behind it.
+/// A free set takes two round trips, however many keys it has: one for the transaction, and one for all reads after
+/// it.
 #[test]
 fn free_set_takes_two_round_trips() {
     const ONE_WAY: Duration = Duration::from_millis(10);
@@ -134,7 +135,7 @@ fn free_set_takes_two_round_trips() {
             let begin = async || {
                 MultiKeyAttempt::begin(&session.live(), &keys, LockMode::Exclusive).await.expect("room")
             };
-            // Makes the nodes above the parents.
+            // Creates the nodes above the parents, so that the measured set need not.
             let before = begin().await;
             before.acquire(&mut WaitingRequest::default()).await.expect("free");
             before.remove_nodes().await;
@@ -153,13 +154,13 @@ fn free_set_takes_two_round_trips() {
     }
 }
 
-/// A node of a set that another client removes while the set waits at another key is missed by no list: the set does not hold.
+/// If another client removes a node of a set while the set waits at another key, the set does not hold.
 #[test]
 fn removal_during_wait_is_seen() {
     for stolen in 0..2 {
         simulated_time::run(async move {
             let session = SupervisedSession::start(T).await;
-            // The set waits at the first key, or at the second one.
+            // The set waits at the key whose node is not removed.
             let blocked = KEYS[1 - stolen];
             let before = attempt(&session, blocked).await;
             before.acquire(&mut WaitingRequest::default()).await.expect("free");
@@ -188,13 +189,13 @@ fn removal_during_wait_is_seen() {
     }
 }
 
-/// A set whose transaction was not answered looks for its nodes, and creates them if they are not there.
+/// A set whose transaction was not answered looks for its nodes, and creates them if they do not exist.
 #[test]
 fn set_finds_nodes_after_lost_answer() {
     for fate in [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())] {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
-            // Makes the folders of the keys.
+            // Creates the folders of the keys.
             let before = begin(&session).await;
             before.acquire(&mut WaitingRequest::default()).await.expect("free");
             before.remove_nodes().await;
@@ -220,7 +221,7 @@ fn set_finds_nodes_after_lost_answer() {
     }
 }
 
-/// The nodes of a set that is dropped without being cleared stay, because they may still hold.
+/// A set that is dropped without removing its nodes leaves them, because they may still hold.
 #[test]
 fn dropped_set_keeps_its_nodes() {
     simulated_time::run(async {

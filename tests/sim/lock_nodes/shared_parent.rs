@@ -1,4 +1,5 @@
-//! The parent of a lock node that is not ours alone: what is recorded of it, and when we leave it.
+//! The parent of a lock node that other clients also use: what a session records about it, and when it leaves the
+//! parent.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -12,7 +13,8 @@ use crate::{
     supervised::{SupervisedSession, WaitingRequest},
 };
 
-/// Another client came before the holder left, and the parent stays: our next request expects it.
+/// After a release that left the parent, because another client waited below it, the next request does not try to
+/// create it.
 #[test]
 fn unremoved_parent_is_expected_next_time() {
     simulated_time::run(async {
@@ -34,7 +36,7 @@ fn unremoved_parent_is_expected_next_time() {
     });
 }
 
-/// The node is refused at once, below a parent that other clients have made: it is not ours to remove.
+/// A request that is refused at once below a parent that other clients have created does not remove the parent.
 #[test]
 fn refused_request_keeps_foreign_parent() {
     simulated_time::run(async {

@@ -1,4 +1,5 @@
-//! The data of a kept key's nodes: an exclusive holder names its gateway, so that requests can be forwarded to it.
+//! The data of lock nodes: that of an exclusive native holder names its gateway, so that requests can be forwarded
+//! to it.
 
 use fencegate_policies::plan::{ForeignLayout, LockLocation, LockMode};
 use fencegate_recipe::attempt::LockAttempt;
@@ -11,7 +12,7 @@ use crate::{
     supervised::{SupervisedSession, WaitingRequest},
 };
 
-/// Only the node of an exclusive native lock names its gateway, so that requests can be forwarded to it.
+/// Of native locks, only the node of an exclusive one names its gateway, so that requests can be forwarded to it.
 #[test]
 fn only_exclusive_native_lock_names_gateway() {
     let curator =
@@ -19,7 +20,7 @@ fn only_exclusive_native_lock_names_gateway() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let live = session.live();
-        // Among the nodes of foreign programs it names the owner for operators.
+        // Nodes in foreign layouts name the gateway's member node instead, for operators.
         let signature = live.gateway_reference().to_vec();
         let member = live.member.as_bytes().to_vec();
         for (site, mode, says) in [

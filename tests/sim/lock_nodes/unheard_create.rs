@@ -1,4 +1,4 @@
-//! The answer to the create of a lock node was lost: the attempt finds its node by the GUID in the name.
+//! If the answer to the create of a lock node is lost, the attempt finds its node by the GUID in the name.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -12,19 +12,20 @@ use crate::{
     supervised::{SupervisedSession, WaitingRequest},
 };
 
-/// The client library has repeated a create, and both were done: the lower node holds, and the other one is removed.
+/// If the client library has repeated a create, and both were done, the node with the lower number holds, and the
+/// other one is removed.
 #[test]
 fn lower_of_two_nodes_holds() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
-        // Both are made below a parent that is there.
+        // Another lock below the same parent exists first, so that our request creates only its node.
         let stranger = session.connect_other().await;
         let before = hold(&session, LockKind::Native).await;
         let parent = parent_of(&nodes(&session)[0]);
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
         session.doctor.set_rule(move |request| match request {
-            // After the create all answers are lost for a while.
+            // From the create on, all answers are lost for a while.
             SessionRequest::Create { kind: NodeCreateMode::EphemeralSequential, .. } => {
                 ZkRequestFate::Done(unanswered())
             }
@@ -58,8 +59,7 @@ fn lower_of_two_nodes_holds() {
     });
 }
 
-/// The answer to the create was lost, and the request is given up while it looks for its node: the node is found and
-/// removed.
+/// If a request is given up while it looks for a node whose create was not answered, the node is found and removed.
 #[test]
 fn abandoned_search_removes_found_node() {
     simulated_time::run(async {

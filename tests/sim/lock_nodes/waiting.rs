@@ -23,7 +23,7 @@ async fn semaphore(session: &SupervisedSession) -> SemaphoreAttempt<FaultySessio
     SemaphoreAttempt::begin(&session.live(), &key("a"), permits).await.expect("room")
 }
 
-/// Only a request that may be forwarded to the holder's gateway reads the holder.
+/// Only a request that may be forwarded to the holder's gateway reads the holder's node.
 #[test]
 fn local_waiter_does_not_read_holder() {
     simulated_time::run(async {
@@ -47,8 +47,8 @@ fn local_waiter_does_not_read_holder() {
     });
 }
 
-/// The queue place of a holder is gone and its permit is not: the queue has a free place, and no permit is free. The
-/// request waits without polling.
+/// A request waits without polling if a holder has lost its place in the queue but not its permit, so that the queue
+/// has a free place and no permit is free.
 #[test]
 fn request_without_free_permit_waits_quietly() {
     simulated_time::run(async {
@@ -74,7 +74,8 @@ fn request_without_free_permit_waits_quietly() {
     });
 }
 
-/// The versions of a permit's nodes differ, so a late delete mostly misses. Each write takes a part of the transaction.
+/// The nodes of a permit have varying versions, so that a late delete, which states a version, mostly misses.
+/// Versions stay small, because each write is a step of the transaction.
 #[test]
 fn permit_node_versions_vary() {
     simulated_time::run(async {
@@ -92,7 +93,7 @@ fn permit_node_versions_vary() {
     });
 }
 
-/// The heartbeats of the session are not answered: whether it lives is not known, so nothing may be sent under its locks.
+/// No lock is granted while the heartbeats of the session are not acknowledged, because the session may have ended.
 #[test]
 fn no_grant_without_valid_session_deadline() {
     for (lock, _) in ALL {
@@ -118,7 +119,7 @@ fn no_grant_without_valid_session_deadline() {
     }
 }
 
-/// The capacity of a session for paths is used to its last byte, and no further.
+/// A session may use its whole capacity for paths, and not one byte more.
 #[test]
 fn path_capacity_is_exact() {
     simulated_time::run(async {

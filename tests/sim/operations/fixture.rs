@@ -1,4 +1,4 @@
-//! An operation, and what ZooKeeper remembers of it.
+//! A gateway that holds a lock, its operations, and their records in ZooKeeper.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) fn id(number: u8) -> OperationId {
     OperationId::from_bytes(id)
 }
 
-/// A request under the lock of `under`, which is the operation of this number.
+/// The operation of this number, requested under the lock of `under`.
 pub(super) fn operation(number: u8, under: &GrantGuard) -> OperationToRecord {
     OperationToRecord {
         operation: FencingOperationHeader {
@@ -67,7 +67,7 @@ pub(super) async fn connect_observer(ensemble: &SimEnsemble) -> SimSession {
     ensemble.client(&ensemble.wire(), T).connect().await.expect("a session")
 }
 
-/// The state of the operation, as another session reads it, and the version of its node.
+/// The recorded state of an operation, as another session reads it, and the version of its node.
 pub(super) async fn stored_state(
     ensemble: &SimEnsemble,
     wanted: &OperationToRecord,
@@ -75,7 +75,7 @@ pub(super) async fn stored_state(
     remembered_state(ensemble, wanted).await.expect("it was written down")
 }
 
-/// The same; `None` if nothing was written down.
+/// As [`stored_state`]; `None` if there is no record.
 pub(super) async fn remembered_state(
     ensemble: &SimEnsemble,
     wanted: &OperationToRecord,
@@ -114,7 +114,7 @@ impl OperationFixture {
         self.locks.keeper.admit_operation(wanted.clone()).await
     }
 
-    /// Why it is not admitted.
+    /// Asserts that an operation is not admitted, and returns the reason.
     pub(super) async fn expect_denied(&self, wanted: &OperationToRecord) -> AdmitOperationError {
         self.admit(wanted).await.map(drop).expect_err("not to be sent")
     }
@@ -130,7 +130,7 @@ impl OperationFixture {
     }
 }
 
-/// A gateway, and its tenure of a key.
+/// Starts a gateway that holds the lock of a key.
 pub(super) async fn gateway(
     ensemble: &SimEnsemble,
     doctor: &FaultInjector,

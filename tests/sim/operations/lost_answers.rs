@@ -1,4 +1,4 @@
-//! Answers to writes of a record that are lost, with and without their effect.
+//! Writes of a record whose answers are lost, with and without their effect.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -12,7 +12,7 @@ use crate::{
     simulated_time,
 };
 
-/// Whether a transaction writes the record of an operation.
+/// True for a transaction that writes the record of an operation.
 fn writes_a_record(asked: SessionRequest<'_>) -> bool {
     let of_a_record = |step: &MultiOp<'_>| match step {
         MultiOp::Create { path, .. } | MultiOp::Set { path, .. } => path.contains("/ops/"),
@@ -22,7 +22,7 @@ fn writes_a_record(asked: SessionRequest<'_>) -> bool {
 }
 
 impl OperationFixture {
-    /// This happens to the next `times` writes of a record. Returns how many writes there were since.
+    /// Gives the next `times` writes of a record this fate. Returns the number of writes since the call.
     fn inject_into_writes(&self, times: u32, fate: ZkRequestFate) -> Rc<Cell<u32>> {
         let writes = Rc::new(Cell::new(0));
         let counted = writes.clone();
@@ -44,7 +44,7 @@ fn admission_survives_lost_answer() {
     {
         simulated_time::run(async {
             let stage = OperationFixture::new().await;
-            // Makes the folder.
+            // Creates the folder of the records, so that the operation below makes one write.
             stage
                 .admit(&stage.operation(1))
                 .await
@@ -64,7 +64,7 @@ fn admission_survives_lost_answer() {
     }
 }
 
-/// An operation that was admitted again without an answer is ours under the new version of its record.
+/// If the answer to a second admission is lost, the operation is admitted, under the new version of its record.
 #[test]
 fn unanswered_readmission_is_ours() {
     simulated_time::run(async {
@@ -81,7 +81,8 @@ fn unanswered_readmission_is_ours() {
     });
 }
 
-/// An outcome is recorded exactly once, whether its write was done without an answer, was lost or was refused.
+/// An outcome is recorded exactly once, whether its first write was done without an answer, was lost, or was
+/// refused.
 #[test]
 fn outcome_is_recorded_once() {
     for (fate, writes) in [
@@ -95,7 +96,7 @@ fn outcome_is_recorded_once() {
             let running = stage.admit(&wanted).await.expect("new");
             let seen = stage.inject_into_writes(1, fate.clone());
             running.complete(OperationOutcome::Done(200)).await;
-            // A pause lies between two tries, and the answer does not wait for the second one.
+            // Wait for the second attempt: a pause precedes it, and `complete` does not wait for it.
             tokio::time::sleep(T * 5).await;
             assert_eq!(seen.get(), writes, "{fate:?}");
             let (state, version) = stage.stored_state(&wanted).await;
@@ -122,7 +123,7 @@ fn refused_record_write_refuses_request() {
     });
 }
 
-/// The record could be admitted again, and was forgotten between our look at it and our write.
+/// A record that can be admitted again, but is removed between the gateway's read and its write, is created anew.
 #[test]
 fn record_lost_during_readmission_is_recreated() {
     simulated_time::run(async {
@@ -150,8 +151,8 @@ fn record_lost_during_readmission_is_recreated() {
     });
 }
 
-/// The answers to the write and to the first reads of its result were lost: the read is repeated while the session
-/// lives.
+/// If the answers to the write and to the first reads of the record are lost, the read is repeated for as long as
+/// the session lives.
 #[test]
 fn unanswered_read_retries_while_session_lives() {
     simulated_time::run(async {
@@ -175,8 +176,8 @@ fn unanswered_read_retries_while_session_lives() {
     });
 }
 
-/// The client library has died: each request fails like this, for ever. Nothing was sent, and the next session reports
-/// that.
+/// If the client library has died, so that each request fails with this error, the operation is not admitted.
+/// Nothing was sent, and the next session records that.
 #[test]
 fn admission_fails_when_zookeeper_client_died() {
     simulated_time::run(async {

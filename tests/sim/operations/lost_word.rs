@@ -1,6 +1,6 @@
-//! An operation of `once: {store: zookeeper}` was recorded, the answer to its write was lost, and the server refuses
-//! to show it. The operation was not sent, and that is recorded as soon as possible. If something else is in its
-//! place, or nothing can be read, no session is kept open for that.
+//! An operation of `once: {store: zookeeper}` whose admission was recorded without an answer, while the server
+//! refuses to show the record. The operation is not sent, and this is recorded as soon as possible. If another
+//! record is in its place, or none can be read, the session is closed nevertheless.
 
 use std::cell::Cell;
 
@@ -18,7 +18,8 @@ use crate::{
     simulated_time,
 };
 
-/// The next operation is written down, but the answer is lost. The first look at the operation is refused.
+/// The fates of requests: the next record of an operation is written, but its answer is lost, and the first read of
+/// a record is refused.
 fn loses_the_word(asked: SessionRequest<'_>, lost: &Cell<bool>, refused: &Cell<bool>) -> ZkRequestFate {
     let is_operation = |path: &str| path.contains("/ops/");
     match asked {
@@ -38,7 +39,7 @@ fn loses_the_word(asked: SessionRequest<'_>, lost: &Cell<bool>, refused: &Cell<b
     }
 }
 
-/// An operation whose admission was recorded without an answer and was not sent is recorded as aborted.
+/// An operation whose admission was recorded without an answer, and which was not sent, is recorded as aborted.
 #[test]
 fn unsent_unanswered_admission_is_aborted() {
     simulated_time::run(async {
@@ -47,7 +48,7 @@ fn unsent_unanswered_admission_is_aborted() {
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = GatewayLockStack::new(library).await;
         let tenure = locks.acquire(&["account/1"], LockReusePolicy::Strict).await.expect("free");
-        // An earlier operation makes the folder.
+        // An earlier operation creates the folder of the records.
         let before = locks.keeper.admit_operation(operation(1, &tenure)).await.expect("new");
         before.complete(OperationOutcome::NotExecuted).await;
 
@@ -76,8 +77,8 @@ fn unsent_unanswered_admission_is_aborted() {
     });
 }
 
-/// The first read is refused, so it is not known whether the operation was recorded. Every further read gets `then`.
-/// A gateway that stops closes its session nevertheless.
+/// Asserts that a gateway that stops closes its session, although it could not find out whether an operation was
+/// recorded: the first read of the record is refused, and every further read has the fate `then`.
 fn assert_stops_while_unsettled(then: ZkRequestFate) {
     simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
@@ -108,7 +109,7 @@ fn assert_stops_while_unsettled(then: ZkRequestFate) {
         assert!(matches!(result, Err(AdmitOperationError::Service(_))), "nothing may be sent: {result:?}");
         tenure.mark_upstream_settled();
         drop(tenure);
-        // Stops in the middle of a pause. Pauses end at round parts of a second.
+        // Stop between two attempts, which happen at round fractions of a second.
         sleep(T + T / 7).await;
         assert_eq!(ensemble.sessions(), session, "it is the same one");
         locks.stop().await;
@@ -116,7 +117,7 @@ fn assert_stops_while_unsettled(then: ZkRequestFate) {
     });
 }
 
-/// A session is closed although the record in the place of an unsettled operation cannot be read.
+/// A session is closed although another record is in the place of an unsettled operation, and cannot be read.
 #[test]
 fn stop_ignores_unreadable_record() {
     assert_stops_while_unsettled(ZkRequestFate::Passes);

@@ -1,4 +1,4 @@
-//! Operations with an unknown outcome, as operators list and resolve them.
+//! Operations with an unknown outcome: operators list and resolve them.
 
 use fencegate_idempotency::{
     OperationOutcome,
@@ -11,7 +11,7 @@ use fencegate_zookeeper::session::paths::ZkPaths;
 use super::fixture::{OperationFixture, T, connect_observer, id};
 use crate::{plan::ROOT, simulated_time};
 
-/// The outcome that an operator writes counts, and neither the gateway nor a second resolution overwrites it.
+/// The outcome that an operator records counts. Neither the gateway nor a second resolution overwrites it.
 #[test]
 fn operator_resolution_is_not_overwritten() {
     simulated_time::run(async {
@@ -50,7 +50,7 @@ fn operator_resolution_is_not_overwritten() {
     });
 }
 
-/// An unresolved operation is listed as possibly running as long as its lock is held, and not afterwards.
+/// An unresolved operation is listed as possibly running while its lock is held, and not afterwards.
 #[test]
 fn operation_may_run_while_locked() {
     simulated_time::run(async {
@@ -92,7 +92,7 @@ fn only_full_reference_finds_operation() {
             let found = unresolved::find_unresolved(&operator, &paths, 0, wrong).await;
             assert!(matches!(found, Err(ResolveOperationError::NotFound(_))), "{wrong}: {found:?}");
         }
-        // Their names differ in the last digit only.
+        // The ids of both operations differ only in the last digit, so that they have the same reference.
         drop(stage.admit(&stage.operation(2)).await.expect("new"));
         let found = unresolved::find_unresolved(&operator, &paths, 0, &whole).await;
         assert!(matches!(found, Err(ResolveOperationError::Several(_))), "{found:?}");

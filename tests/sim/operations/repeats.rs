@@ -1,4 +1,4 @@
-//! The answers to requests whose operation is recorded already, and when it may run again.
+//! Requests whose operation is already recorded: their answers, and when the operation may run again.
 
 use fencegate_idempotency::{
     OperationOutcome, error::AdmitOperationError, quota::QuotaOwner, record::OperationState,
@@ -39,7 +39,7 @@ fn reused_operation_name_is_mismatch() {
         let mut other_key = wanted.clone();
         other_key.keys = vec![key("account/2")];
         assert_eq!(stage.expect_denied(&other_key).await, AdmitOperationError::Mismatch);
-        // While a lock is migrated, one of both has a key more.
+        // During a migration of locks one of both requests has an additional key, which is no mismatch.
         let mut migrated = wanted.clone();
         migrated.keys = vec![key("account/1"), key("konto/1")];
         assert_eq!(stage.expect_denied(&migrated).await, AdmitOperationError::Done { status: Some(200) });
@@ -47,7 +47,8 @@ fn reused_operation_name_is_mismatch() {
     });
 }
 
-/// A repeat of a running operation is in progress. At another gateway, or once it was abandoned, it is unknown.
+/// A repeat of a running operation is in progress. At another gateway, or after the operation was abandoned, its
+/// outcome is unknown.
 #[test]
 fn abandoned_operation_is_unknown() {
     simulated_time::run(async {
@@ -61,7 +62,7 @@ fn abandoned_operation_is_unknown() {
         let unknown = AdmitOperationError::Unknown { reference: id(1).reference() };
         assert_eq!(other.keeper.admit_operation(repeat).await.map(drop), Err(unknown.clone()));
         drop(running);
-        // Its end is noticed by a task of the session.
+        // A task of the session notices that the operation was abandoned; give it time to run.
         tokio::time::sleep(T / 10).await;
         assert_eq!(stage.expect_denied(&wanted).await, unknown);
         assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 0));
@@ -90,7 +91,7 @@ fn unsent_operation_may_run_again() {
     });
 }
 
-/// An admission whose client has gone is recorded as aborted.
+/// An admission whose client goes away is recorded as aborted.
 #[test]
 fn abandoned_admission_is_recorded_aborted() {
     simulated_time::run(async {
@@ -99,7 +100,7 @@ fn abandoned_admission_is_recorded_aborted() {
         {
             let admitting = stage.admit(&wanted);
             tokio::pin!(admitting);
-            // The request is with the session's thread, and its client goes away.
+            // The session's thread has the request when its client goes away.
             assert!(futures_util::poll!(&mut admitting).is_pending());
         }
         tokio::time::sleep(T / 10).await;
@@ -109,7 +110,7 @@ fn abandoned_admission_is_recorded_aborted() {
     });
 }
 
-/// No record is written or changed if the lock node is not there.
+/// No record is written or changed if the lock node does not exist.
 #[test]
 fn no_record_without_lock() {
     simulated_time::run(async {
@@ -128,7 +129,7 @@ fn no_record_without_lock() {
     });
 }
 
-/// An operation that a former build recorded under another name is found under that name, with its outcome.
+/// An operation that an earlier version recorded under another id is found under that id, with its outcome.
 #[test]
 fn operation_is_found_under_former_name() {
     simulated_time::run(async {
@@ -149,7 +150,7 @@ fn operation_is_found_under_former_name() {
             AdmitOperationError::Done { status: Some(200) }
         );
         tokio::time::sleep(T / 10).await;
-        // By the name that clients have received.
+        // The reference is that of the former id, which clients have received.
         let told = AdmitOperationError::Unknown { reference: id(2).reference() };
         assert_eq!(stage.expect_denied(&renamed(12, 2)).await, told);
         let mut other_body = renamed(11, 1);
@@ -167,7 +168,7 @@ fn operation_is_found_under_former_name() {
     });
 }
 
-/// A full quota of a route or client refuses new operations. A repeat still gets the outcome of its first attempt.
+/// A full quota of a route or client refuses new operations. A repeat still gets the outcome of the first attempt.
 #[test]
 fn full_quota_refuses_new_operations_only() {
     simulated_time::run(async {
@@ -197,7 +198,7 @@ fn full_quota_refuses_new_operations_only() {
             stage.expect_denied(&shared(1, Some("a"))).await,
             AdmitOperationError::Done { status: Some(200) }
         );
-        // It has a record already, and takes no further capacity.
+        // This operation already has a record, so its repeat takes no further capacity.
         stage
             .admit(&shared(4, Some("b")))
             .await

@@ -1,6 +1,6 @@
-//! Plays an accident at each step of one request: a lost answer, a caller that goes away, the end of the session, or
-//! another client that removes a node. The request has a permit or none, no node of it is left, and the other requests
-//! lose nothing.
+//! Plays an accident at each operation of a request: a lost answer, a caller that goes away, the end of the session,
+//! or another client that removes a node. The request has a permit or none, no node of it is left, and the other
+//! requests lose nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,7 +20,7 @@ use crate::{
     simulated_time,
 };
 
-/// The accident just before an operation, or at it.
+/// The accident, which happens just before an operation or to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepFault {
     LostAnswer,
@@ -31,20 +31,20 @@ enum StepFault {
     PermitStolen,
 }
 
-/// The fewest operations from the request for a permit to its end.
+/// The minimum number of operations of a request, from its first one to its release.
 const LEAST: u32 = 6;
 
 /// The number of holders when our request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PriorHolderCount {
     Nobody,
-    /// One permit is left.
+    /// One of the two permits is free.
     One,
-    /// Our request waits, with another one behind it.
+    /// No permit is free: our request waits, and another one waits behind it.
     All,
 }
 
-/// Lets the accident happen at this operation of the gateway, counted from now.
+/// Makes the accident happen at this operation of the gateway, counted from now.
 fn schedule_fault(
     stage: &Rc<PermitFixture>,
     accident: StepFault,
@@ -86,7 +86,7 @@ fn schedule_fault(
     struck
 }
 
-/// Gives a permit back after a while.
+/// Releases a permit after a while.
 fn release_after(held: GrantGuard, after: Duration) {
     drop(spawn_local(async move {
         sleep(after).await;
@@ -102,7 +102,7 @@ async fn acquire_permits(gateway: &PermitGateway, count: usize) -> Vec<GrantGuar
     held
 }
 
-/// Returns whether the gateway came to that operation.
+/// Plays one accident. Returns false if the gateway had fewer operations than `at`, so that no accident happened.
 fn play(before: PriorHolderCount, accident: StepFault, at: u32) -> bool {
     simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
@@ -137,8 +137,8 @@ fn play(before: PriorHolderCount, accident: StepFault, at: u32) -> bool {
         let beside = timeout(T * 20, spawn_acquire(theirs, semaphore(2))).await;
         let beside = beside.unwrap_or_else(|_| panic!("{what}: a permit is not given back"));
         let beside = beside.expect("no panic").unwrap_or_else(|error| panic!("{what}: {error}"));
-        // Where another client has taken our permit, another of ours may have taken it before we noticed, and lose it
-        // by us.
+        // Not asserted after a stolen permit: another request may get this permit and lose it again, when its former
+        // holder removes the node before it has noticed the loss.
         if accident != StepFault::PermitStolen {
             assert_ne!(behind.permit(), beside.permit(), "{what}");
             sleep(T).await;
@@ -147,7 +147,7 @@ fn play(before: PriorHolderCount, accident: StepFault, at: u32) -> bool {
             assert_eq!(held, [true; 2], "{what}: a node of theirs was removed");
         }
         drop((behind, beside));
-        // Requests of ours may still be on their way.
+        // Wait for requests of the gateway that are still in flight.
         sleep(T * 3).await;
         assert_eq!(stage.nodes(), [""; 0], "{what}");
         assert!(stage.gateways.iter().all(|gateway| gateway.locks.keeper.key_count() == 0), "{what}");
@@ -156,7 +156,7 @@ fn play(before: PriorHolderCount, accident: StepFault, at: u32) -> bool {
     })
 }
 
-/// An accident at any step leaves no node of ours, and all nodes of other clients.
+/// After an accident at any operation no node of the request is left, and the other requests keep their permits.
 #[test]
 fn accident_leaves_foreign_nodes_only() {
     use StepFault::*;

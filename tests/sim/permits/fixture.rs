@@ -1,4 +1,4 @@
-//! Gateways with one session each, over libraries that can give wrong answers. All of them request one key.
+//! Gateways with one session each, over client libraries with faults. All of them request the same key.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -53,8 +53,8 @@ impl PermitFixture {
         Self { ensemble, gateways }
     }
 
-    /// Counts the requests about the key from now on. Parents are not counted, because gateways also read them to look
-    /// for records of dead holders.
+    /// Counts the requests about the key from now on. Reads of its parent are not counted, because gateways read it
+    /// to look for records of dead holders.
     pub(super) fn count(&self) -> Rc<Cell<u32>> {
         let counted = Rc::<Cell<u32>>::default();
         for gateway in &self.gateways {
@@ -69,7 +69,7 @@ impl PermitFixture {
         counted
     }
 
-    /// The places in the queue and the permits.
+    /// The nodes of the key: places in the queue and permits.
     pub(super) fn nodes(&self) -> Vec<String> {
         let below = format!("{ROOT}/locks/");
         let of_a_key =
@@ -97,7 +97,7 @@ pub(super) fn spawn_acquire(
     spawn_acquire_queued(at, site, 1000)
 }
 
-/// The same with a limit for the number of waiting requests.
+/// As [`spawn_acquire`], with a limit for the number of waiting requests.
 pub(super) fn spawn_acquire_queued(
     at: &PermitGateway,
     site: LockLocation,
@@ -123,7 +123,7 @@ pub(super) async fn expect_granted(asked: JoinHandle<Result<GrantGuard, AcquireE
     asked.await.expect("no panic").unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Whether a transaction makes the node of a permit.
+/// True for a transaction that creates the node of a permit.
 pub(super) fn takes_a_permit(asked: SessionRequest<'_>) -> bool {
     let makes =
         |step: &MultiOp<'_>| matches!(step, MultiOp::Create { path, .. } if path.contains("/permit-"));

@@ -26,29 +26,30 @@ pub(super) const GUARD: IpAddr = host_address(3);
 pub(super) const UPSTREAM: IpAddr = host_address(4);
 pub(super) const CLIENTS: IpAddr = host_address(9);
 
-/// The port of every main listener. At the upstream it is the port for the guard.
+/// The port of every main listener. At the upstream it is the port that the guard uses.
 pub(super) const PORT: u16 = 80;
-/// The port of the listener for other gateways. At the upstream it is the port for requests without a guard.
+/// The port of a gateway's listener for other gateways. At the upstream it is the port for requests without a guard.
 pub(super) const OTHER_PORT: u16 = 81;
 
-/// Session timeout of every gateway.
+/// The session timeout of every gateway.
 pub(super) const T: Duration = Duration::from_secs(2);
-/// The longest time that the upstream works, and the longest time that a link is blocked. Together they are below
+/// The longest time that the upstream works, and the longest time that a link is blocked. Their sum is below
 /// `max_execution`.
 pub(super) const LONGEST_WORK: Duration = Duration::from_millis(5000);
 pub(super) const LONGEST_BLOCK: Duration = Duration::from_millis(2500);
-/// The times of the guard.
+/// The guard's `max_execution` and `send_within`.
 pub(super) const MAX_EXECUTION: Duration = Duration::from_secs(8);
 pub(super) const SEND_WITHIN: Duration = Duration::from_secs(2);
-/// The most by which the wall clocks of guard and filter differ.
+/// The maximum difference between the wall clocks of guard and filter.
 pub(super) const CLOCK_ERROR: Duration = Duration::from_millis(300);
-/// The longest execution, if it is begun within `SEND_WITHIN`.
+/// The longest execution that ends within `MAX_EXECUTION` if it begins within `SEND_WITHIN`.
 pub(super) const LONGEST_EXECUTION: Duration = MAX_EXECUTION.saturating_sub(SEND_WITHIN);
-/// The time limit of every upstream, guards included. A gateway with other keys waits as long for a request of unknown
-/// outcome. A guard that was killed waits less for the keys in use: `max_execution` and `send_within`.
+/// The time limit for responses of every upstream, guards included. After a change of keys, a gateway waits as long
+/// for a request of unknown outcome. A guard that was killed waits less for the keys in use: `max_execution` and
+/// `send_within`.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(24);
 
-/// The key template of a fleet, which may change.
+/// The key template of all gateways, which a reload changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyNaming {
     Account,
@@ -75,7 +76,8 @@ fn route(name: &str, path: &str, upstream: &str, fence: Value) -> Value {
     json!({"name": name, "upstream": upstream, "match": {"methods": ["POST"], "path": path}, "fence": fence})
 }
 
-/// The secret for tickets, and the tokens of lease clients. Both have a fixed length, so that every run is alike.
+/// The files of the ticket secret and of the bearer tokens of lease clients. Their content has a fixed length, so
+/// that every run is alike.
 pub(super) struct SecretFiles {
     folder: PathBuf,
 }
@@ -84,8 +86,10 @@ pub(super) struct SecretFiles {
 pub(super) const BEARER: &str = "bearer-0123456789abcdef0123456789";
 
 impl SecretFiles {
+    /// Writes the files.
+    ///
     /// # Panics
-    /// If they cannot be written.
+    /// If the files cannot be written.
     pub(super) fn create(folder: &Path) -> Self {
         let secrets = Self { folder: folder.to_owned() };
         for (file, text) in

@@ -1,4 +1,4 @@
-//! The clients. Each sends its request once or as often as its schedule demands, and keeps the answers.
+//! The clients. Each sends its request as often as its schedule demands, and records the responses.
 
 use std::{cell::RefCell, collections::BTreeMap, error::Error, rc::Rc, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
     upstream::{CALLS, RELAYED, WORKS},
 };
 
-/// All clients together.
+/// All clients of a simulation.
 pub(super) struct SimClients {
     host: SimHost,
     told: RefCell<Vec<ClientAnswer>>,
@@ -33,11 +33,11 @@ pub(super) struct ClientAnswer {
     /// The route of the request.
     pub(super) route: String,
     pub(super) attempt: ClientOutcome,
-    /// `None`: there was no answer.
+    /// `None` if there was no response.
     pub(super) status: Option<u16>,
 }
 
-/// Longer than the time limits of gateway and guard and all accidents together.
+/// Longer than the time limits of gateway and guard and all accidents take together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl SimClients {
@@ -59,7 +59,7 @@ impl SimClients {
         self.endless.borrow().clone()
     }
 
-    /// Sends a request. Repeats it if it is an operation, or sends several requests if it has a lease.
+    /// Sends a request. It is repeated if it is an operation, and becomes several requests if it has a lease.
     pub(super) async fn perform(&self, number: usize, ask: &ClientRequest) {
         if ask.lease.is_some() {
             self.run_within(number, ask, PATIENCE * 2, self.send_under_lease(number, ask)).await;
@@ -74,8 +74,8 @@ impl SimClients {
         }
     }
 
-    /// Waits for the answer within the limit; then the client goes away. With the limit [`PATIENCE`] no client may go
-    /// away.
+    /// Waits for a response. The client goes away at the time limit, which is a violation if the limit is at least
+    /// [`PATIENCE`].
     async fn run_within(
         &self,
         number: usize,
@@ -91,7 +91,7 @@ impl SimClients {
         }
     }
 
-    /// Takes a lease, and sends requests under it. Sends none if no lease is granted.
+    /// Takes a lease, and sends requests under it. If no lease is granted, it sends none.
     async fn send_under_lease(&self, number: usize, ask: &ClientRequest) {
         let Some(LeaseSchedule { requests, pause }) = &ask.lease else { return };
         let wanted =
@@ -138,8 +138,7 @@ impl SimClients {
         self.count_answer(
             &reason.unwrap_or_else(|| status.map_or("no-answer".into(), |status| status.to_string())),
         );
-        // Several requests of one operation may have been sent. The outcome of one of them proves nothing about the
-        // other ones.
+        // If an operation was sent several times, the outcome of one attempt proves nothing about the others.
         let outcome = match (&ask.once, outcome) {
             (Some(_), Some(FencingOutcome::Replayed)) => Some(FencingOutcome::Done),
             (Some(_), Some(FencingOutcome::NotDispatched)) => None,
@@ -153,7 +152,7 @@ impl SimClients {
         *self.seen.borrow_mut().entry(what.to_owned()).or_default() += 1;
     }
 
-    /// The number of times that each outcome was answered.
+    /// The number of responses with each outcome.
     pub(super) fn answer_counts(&self) -> BTreeMap<String, u64> {
         self.seen.borrow().clone()
     }

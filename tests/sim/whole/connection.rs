@@ -1,4 +1,4 @@
-//! One connection between two hosts. Its bytes arrive later, in order, or never.
+//! One connection between two hosts. Its bytes arrive late, in order, or never.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,17 +23,17 @@ use super::delays::NetworkDelays;
 pub(super) struct SimConnection {
     distances: Rc<NetworkDelays>,
     hosts: [IpAddr; 2],
-    /// The direction to the end with this index.
+    /// The bytes in flight to the end with each index.
     ways: [ByteQueue; 2],
     broken: Cell<bool>,
-    /// A relay in between has acknowledged all that was sent. It delivers this to the end with the index 1 also after
-    /// the connection has broken, and does not notify that end.
+    /// True if a relay is in between, which has acknowledged everything sent to the end with index 1. The relay
+    /// delivers this even after the connection has broken, and does not tell that end of the break.
     relayed: bool,
-    /// When the last byte was sent that the end with the index 1 has taken.
+    /// The time at which the last byte was sent that the end with index 1 has read.
     taken_of: Rc<Cell<Option<Instant>>>,
 }
 
-/// The bytes on their way to one end.
+/// The bytes in flight to one end.
 #[derive(Default)]
 struct ByteQueue {
     pieces: RefCell<VecDeque<QueuedBytes>>,
@@ -41,21 +41,21 @@ struct ByteQueue {
     reader: RefCell<Option<Waker>>,
 }
 
-/// A piece on its way.
+/// Bytes in flight, or the end of the stream.
 struct QueuedBytes {
     at: Instant,
-    /// When it arrives.
+    /// The time at which the piece arrives.
     due: Instant,
     piece: ConnectionData,
 }
 
 enum ConnectionData {
     Bytes(Bytes),
-    /// No bytes follow.
+    /// The end of the stream.
     End,
 }
 
-/// One of the two ends. Dropping it closes it.
+/// One of the two ends. Dropping it closes this end.
 pub(super) struct SimSocket {
     wire: Rc<SimConnection>,
     /// The index of this end.
@@ -91,8 +91,7 @@ impl SimConnection {
         self.hosts == [one, other] || self.hosts == [other, one]
     }
 
-    /// Breaks the connection. Both ends are notified, and bytes on their way are lost, but for those that a relay
-    /// has.
+    /// Breaks the connection. Both ends are notified, and bytes in flight are lost, except those that a relay has.
     pub(super) fn break_off(&self) {
         self.broken.set(true);
         for (number, way) in self.ways.iter().enumerate() {
@@ -132,17 +131,17 @@ impl SimSocket {
         &self.wire.ways[self.number]
     }
 
-    /// Whether this end has noticed that the connection is broken.
+    /// True if this end has noticed that the connection is broken.
     fn is_broken(&self) -> bool {
         self.wire.broken.get() && !self.wire.hides_the_break_from(self.number)
     }
 
-    /// When the last byte was sent that the accepting end has taken.
+    /// The time at which the last byte was sent that the accepting end has read.
     pub(super) fn last_accepted_at(&self) -> Rc<Cell<Option<Instant>>> {
         self.wire.taken_of.clone()
     }
 
-    /// Takes what has arrived; `Pending` while nothing has.
+    /// Reads bytes that have arrived; `Pending` while there are none.
     fn poll_arrived(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.is_broken() {
@@ -159,7 +158,7 @@ impl SimSocket {
                     if waits.deadline() != due {
                         waits.as_mut().reset(due);
                     }
-                    // The waker is also called when the wire breaks.
+                    // Store the waker as well, because it is also called when the connection breaks.
                     *self.wire.ways[self.number].reader.borrow_mut() = Some(cx.waker().clone());
                     ready!(waits.as_mut().poll(cx));
                 }
@@ -173,7 +172,7 @@ impl SimSocket {
 
     fn take(&self, buf: &mut ReadBuf<'_>) {
         let mut pieces = self.incoming_queue().pieces.borrow_mut();
-        // The marker of the end stays, so that later reads find it too.
+        // The end of the stream stays in the queue, so that later reads find it, too.
         if let Some(QueuedBytes { at, piece: ConnectionData::Bytes(bytes), .. }) = pieces.front_mut() {
             if self.number == 1 {
                 self.wire.taken_of.set(Some(*at));
@@ -187,7 +186,7 @@ impl SimSocket {
         }
     }
 
-    /// Whether the other side has closed, and this side has noticed.
+    /// True if the other end has closed, and this has arrived here.
     fn is_closed_by_peer(&self) -> bool {
         let now = Instant::now();
         self.incoming_queue()
@@ -213,7 +212,7 @@ impl AsyncWrite for SimSocket {
         if self.is_broken() || self.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        // After a break the relay takes the bytes, and delivers them nowhere.
+        // After a break a relay still accepts the bytes, and discards them.
         if !self.wire.broken.get() {
             self.wire.enqueue(self.number, ConnectionData::Bytes(Bytes::copy_from_slice(buf)));
         }

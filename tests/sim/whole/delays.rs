@@ -1,4 +1,4 @@
-//! How long it takes from one host to another, and when nothing passes.
+//! The latency of messages between hosts, and the times in which they are blocked.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,11 +10,11 @@ use std::{
 use fencegate_tests::memory::SeededRng;
 use tokio::time::Instant;
 
-/// Between all hosts.
+/// The latencies between all hosts.
 pub(super) struct NetworkDelays {
-    /// Until when nothing passes from one host to another.
+    /// The time until which bytes from one host to another are held back.
     blocked: RefCell<BTreeMap<(IpAddr, IpAddr), Instant>>,
-    /// How long it takes to pass, at most.
+    /// The maximum latency.
     slowness: Cell<Duration>,
     dice: SeededRng,
 }
@@ -26,8 +26,8 @@ impl NetworkDelays {
         Self { blocked: RefCell::default(), slowness: Cell::new(QUICK), dice: SeededRng::new(seed) }
     }
 
-    /// From now on bytes arrive after that time only. An existing block stays as it is: two blocks in a row would hold
-    /// back for longer than any time limit allows for.
+    /// Holds back bytes from one host to another for this time. An existing block stays as it is: two blocks in
+    /// succession would last longer than the time limits allow for.
     pub(super) fn delay_all(&self, from: IpAddr, to: IpAddr, time: Duration) {
         let now = Instant::now();
         let mut blocked = self.blocked.borrow_mut();
@@ -37,12 +37,12 @@ impl NetworkDelays {
         }
     }
 
-    /// From now on everything takes up to that long.
+    /// Sets the maximum latency of all messages from now on.
     pub(super) fn set_max_delay(&self, most: Duration) {
         self.slowness.set(most.max(QUICK));
     }
 
-    /// When what is sent now arrives.
+    /// The time at which a byte that is sent now arrives.
     pub(super) fn arrival(&self, from: IpAddr, to: IpAddr) -> Instant {
         let now = Instant::now();
         let passes = self.blocked.borrow().get(&(from, to)).map_or(now, |until| now.max(*until));

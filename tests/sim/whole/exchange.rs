@@ -17,7 +17,8 @@ use super::{
     network::SimHost,
 };
 
-/// Ends with its connection where the caller goes away.
+/// Sends one request, and returns the response. Dropping the future closes the connection, as a client that goes
+/// away does.
 pub(super) async fn send(
     from: &SimHost,
     gateway: usize,
@@ -26,7 +27,7 @@ pub(super) async fn send(
 ) -> Result<(Parts, Bytes), Box<dyn Error>> {
     let stream = from.dial(&ConnectTarget::Tcp(SocketAddr::new(GATEWAYS[gateway], PORT))).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with its sender, or breaks on purpose.
+    // An error of the connection is ignored: accidents break connections on purpose.
     let connection = spawn_local(async move { drop(connection.await) });
     let _ends = AbortOnDrop(connection.abort_handle());
     let request = request.header("host", "ledger").body(Full::new(Bytes::from(body)))?;
@@ -34,7 +35,7 @@ pub(super) async fn send(
     Ok((head, body.collect().await?.to_bytes()))
 }
 
-/// A client that goes away takes its connection along.
+/// Aborts the task of a connection when its request is dropped.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {

@@ -1,4 +1,5 @@
-//! A whole gateway as a process of the simulation: what the binary runs on threads, on one thread and in simulated time.
+//! A whole gateway as a process of the simulation: the code that the binary runs on several threads, on one thread
+//! and in simulated time.
 
 use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 
@@ -25,30 +26,30 @@ use super::{
     network::SimHost,
 };
 
-/// What a gateway is started with.
+/// The inputs of a gateway process.
 pub(super) struct GatewayStartOptions {
     pub(super) number: usize,
     pub(super) naming: KeyNaming,
     pub(super) host: SimHost,
     pub(super) zookeeper: memory::SimConnector,
     pub(super) clock: SharedClock,
-    /// Where its policy is written.
+    /// The folder of the gateway's policy file.
     pub(super) folder: PathBuf,
     pub(super) secrets: Rc<SecretFiles>,
-    /// Returns which installation it has found.
+    /// The gateway stores here the installation that it has found.
     pub(super) token_history: Arc<HighestEpochTracker>,
     pub(super) orders: mpsc::UnboundedReceiver<OperatorCommand>,
 }
 
-/// What an operator demands.
+/// A command of an operator to a gateway.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OperatorCommand {
     Reload(KeyNaming),
-    /// As SIGTERM does.
+    /// Stops the gateway, as SIGTERM does.
     End,
 }
 
-/// Runs it to its end.
+/// Runs a gateway until it is told to end.
 pub(super) async fn run(start: GatewayStartOptions) {
     let GatewayStartOptions {
         number,
@@ -100,7 +101,8 @@ pub(super) async fn run(start: GatewayStartOptions) {
     parts.member.set_draining();
     process.drain.cancel();
     if worker.await.expect("no panic") != DrainOutcome::Clean {
-        // The session is not closed: its requests may still be in flight.
+        // Do not close the session: requests of the gateway may still be in flight, and closing would release their
+        // locks.
         return;
     }
     close.cancel();

@@ -1,5 +1,5 @@
-//! Draws the schedule of a seed: requests all the time, and accidents at random. Now and then it adds a sequence of
-//! events that is rare by chance and hard on one rule.
+//! Generates the schedule of a seed: requests all the time, and accidents at random. Now and then it adds a sequence
+//! of events that is rare by chance and tests one rule.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::{
     },
 };
 
-/// How long accidents happen.
+/// The time during which requests and accidents happen.
 const STORM: Duration = Duration::from_secs(14);
 const REQUESTS: u64 = 45;
 const ACCIDENTS: u64 = 6;
 const RESOURCES: [&str; 3] = ["a", "b", "c"];
 
-/// Makes a seed of its own of each seed.
+/// Changes a seed into another one, for events that are generated separately.
 const RELAY: u64 = 0x72_656c_617a;
 
 const fn ms(time: u64) -> Duration {
@@ -59,7 +59,7 @@ pub(super) fn generate(seed: u64) -> Schedule {
             _ => Vec::new(),
         };
         events.extend(course.into_iter().map(|event| ScheduledEvent { at: at + event.at, what: event.what }));
-        // Drawn apart, so that all else is as the seed has always drawn it.
+        // From a separate seed, so that the events above stay those that each seed has always given.
         let apart = SeededRng::new(seed ^ RELAY);
         if apart.below(5) == 0 {
             let at = apart.within(&(Duration::ZERO..STORM / 2));
@@ -73,12 +73,12 @@ pub(super) fn generate(seed: u64) -> Schedule {
     Schedule { mild, way: UpstreamPath::Direct, events }
 }
 
-/// The longest standstill on the way to the upstream.
+/// The longest standstill between guard and upstream.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(20);
 
-/// The schedule of the seed, in which a relay, the upstream, or the host of guard and upstream stands still three times.
-/// Requests are in flight meanwhile, and further requests for their keys follow. Keys keep their names: a guard keeps a
-/// doubt under the name of its key, and a gateway that was killed has forgotten the one before.
+/// The schedule of the seed with three standstills: of a relay, of the upstream, or of the host of guard and
+/// upstream. Requests are in flight then, and further requests for their keys follow. Keys are not renamed: a guard
+/// keeps a doubt under the name of its key, and a gateway that was killed has forgotten the former name.
 pub(super) fn generate_with_standstills(seed: u64, way: UpstreamPath) -> Schedule {
     let Schedule { mut events, .. } = generate(seed);
     events.retain(|event| !matches!(event.what, EventKind::Rekeys(_)));
@@ -130,7 +130,7 @@ fn request(dice: &SeededRng, number: u64, mild: bool) -> ClientRequest {
         }
         _ => None,
     };
-    // Several shops use one name. Each shop has an operation of its own under that name.
+    // Several shops use one operation name, under which each has its own operation.
     let path = if route == "shop" {
         format!("/shop/{}", RESOURCES[usize::try_from(number / 4).unwrap_or(0) % 3])
     } else {
@@ -189,8 +189,8 @@ fn event(at: Duration, what: EventKind) -> ScheduledEvent {
     ScheduledEvent { at, what }
 }
 
-/// A set waits at the guard for one of its keys. Its gateway is frozen for longer than its session, and the other key
-/// is used meanwhile.
+/// A set waits at the guard for one of its keys, while its gateway is frozen for longer than its session, and the
+/// other key is used.
 fn orphaned_set(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let first = dice.index(3);
     let one = RESOURCES[first];
@@ -201,7 +201,7 @@ fn orphaned_set(dice: &SeededRng) -> Vec<ScheduledEvent> {
             EventKind::Asks(ClientRequest::plain(0, format!("/strict/{other}"), LONGEST_WORK)),
         ),
         event(ms(300), EventKind::Dies(ProcessId::Gateway(0), ms(100))),
-        // The key is in doubt and closed for long enough.
+        // The key becomes doubtful, so that the guard keeps it closed while the set waits.
         event(ms(800), EventKind::Breaks(ProcessId::Guard, ProcessId::Upstream)),
         event(ms(600), EventKind::Asks(ClientRequest::plain(1, format!("/move/{one}/{other}"), ms(100)))),
         event(
@@ -233,7 +233,7 @@ fn question_lost(dice: &SeededRng) -> Vec<ScheduledEvent> {
     ]
 }
 
-/// The connection to the service breaks while an operation is in flight, and its client repeats it.
+/// The connection to the service breaks while an operation is in flight, and the client repeats the operation.
 fn broken_off(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let once = Some(RepeatedOperation { name: "off".into(), principal: None, repeats: 5 });
     let path = format!("/once/{}", dice.one_of(&RESOURCES));
@@ -252,8 +252,8 @@ fn broken_off(dice: &SeededRng) -> Vec<ScheduledEvent> {
     ]
 }
 
-/// A proxy before the service answers in its own name while the service works on, and other requests for the resource
-/// arrive.
+/// A proxy before the service gives a response of its own while the service still works, and other requests for the
+/// resource arrive.
 fn answered_early(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let resource = dice.one_of(&RESOURCES);
     let route = *dice.one_of(&["pay", "strict", "sent", "once"]);

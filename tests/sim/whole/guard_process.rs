@@ -25,20 +25,20 @@ use super::{
     network::SimHost,
 };
 
-/// What a guard is started with.
+/// The inputs of a guard process.
 pub(super) struct GuardStartOptions {
     pub(super) store: Rc<Path>,
     pub(super) secrets: Rc<SecretFiles>,
     pub(super) host: SimHost,
     pub(super) clock: SharedClock,
     pub(super) disk: Rc<SimDisk>,
-    /// Closed as SIGTERM ends it.
+    /// Closing this channel stops the guard, as SIGTERM does.
     pub(super) orders: mpsc::UnboundedReceiver<()>,
-    /// Renewed as long as something could be admitted.
+    /// Set again and again while the guard runs: whether it admits requests.
     pub(super) lets_in: Rc<Cell<bool>>,
 }
 
-/// How long it takes to write.
+/// A disk, which takes time to write.
 pub(super) struct SimDisk {
     dice: SeededRng,
     stalls: Cell<Instant>,
@@ -49,7 +49,7 @@ impl SimDisk {
         Rc::new(Self { dice: SeededRng::new(seed), stalls: Cell::new(Instant::now()) })
     }
 
-    /// Nothing is written until then.
+    /// Delays all writes until this time has passed.
     pub(super) fn stall(&self, time: Duration) {
         self.stalls.set(Instant::now() + time);
     }
@@ -60,7 +60,7 @@ impl SimDisk {
     }
 }
 
-/// Runs it to its end.
+/// Runs a guard until it is told to end.
 pub(super) async fn run(start: GuardStartOptions) {
     let GuardStartOptions { store, secrets, host, clock, disk, mut orders, lets_in } = start;
     let plan = addresses::guard(&store, &secrets);

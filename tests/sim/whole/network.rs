@@ -1,7 +1,7 @@
-//! The network of a simulation: hosts, connections between them, and what can go wrong on the way.
+//! The network of a simulation: hosts, connections between them, and their faults.
 //!
-//! It has the same traits as sockets, [`Network`] and [`Accept`]. As with TCP, a connection that lives loses no bytes,
-//! though they may come late. A connection that breaks loses all bytes on their way.
+//! It implements the traits of real sockets, [`Network`] and [`Accept`]. As with TCP, a connection loses no bytes
+//! while it lives, but they may be late. A connection that breaks loses all bytes in flight.
 
 use std::{
     cell::{Cell, RefCell},
@@ -36,11 +36,11 @@ struct NetworkState {
     distances: Rc<NetworkDelays>,
     wires: RefCell<Vec<Weak<SimConnection>>>,
     next_port: Cell<u16>,
-    /// The host before which a relay stands, if one does.
+    /// The host before which a relay stands, if there is one.
     behind_relay: Cell<Option<IpAddr>>,
 }
 
-/// The network as one host has it.
+/// The network as seen from one host.
 #[derive(Clone)]
 pub(super) struct SimHost {
     cables: SimNetwork,
@@ -68,8 +68,8 @@ impl SimNetwork {
         SimHost { cables: self.clone(), address }
     }
 
-    /// From now on a relay stands before this host. It acknowledges what is sent there, and delivers it whatever
-    /// becomes of the sender and of the connection.
+    /// Puts a relay before this host. It acknowledges what is sent to the host, and delivers it even if the sender
+    /// has gone or the connection has broken.
     pub(super) fn set_relay(&self, address: IpAddr) {
         self.0.behind_relay.set(Some(address));
     }
@@ -78,14 +78,14 @@ impl SimNetwork {
         &self.0.distances
     }
 
-    /// Breaks all connections between two hosts. Both ends are notified, and bytes on their way are lost.
+    /// Breaks all connections between two hosts. Both ends are notified, and bytes in flight are lost.
     pub(super) fn reset(&self, one: IpAddr, other: IpAddr) {
         for wire in self.connections().filter(|wire| wire.connects(one, other)) {
             wire.break_off();
         }
     }
 
-    /// The host is gone: its connections break, and no process listens there.
+    /// Removes a host: its connections break, and no process listens there.
     pub(super) fn remove_host(&self, address: IpAddr) {
         self.0.listeners.borrow_mut().retain(|listens, _| listens.ip() != address);
         for wire in self.connections().filter(|wire| wire.has_host(address)) {
@@ -140,7 +140,7 @@ impl Network for SimHost {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Connects there and back. If a direction is blocked, it waits until it is free.
+    /// Connects after a round trip. If a direction is blocked, it waits until it is free.
     async fn dial(&self, remote: &ConnectTarget) -> io::Result<SimSocket> {
         let ConnectTarget::Tcp(to) = *remote else { return Err(io::ErrorKind::Unsupported.into()) };
         sleep_until(self.cables.0.distances.arrival(self.address, to.ip())).await;
@@ -163,7 +163,7 @@ impl Accept for SimListener {
     async fn accept(&self) -> io::Result<(SimSocket, ConnectionInfo)> {
         match poll_fn(|cx| self.come.borrow_mut().poll_recv(cx)).await {
             Some(come) => Ok(come),
-            // No further connections come.
+            // The listener was closed, so no further connection comes.
             None => {
                 sleep(Duration::from_secs(3600)).await;
                 Err(io::ErrorKind::NotConnected.into())

@@ -1,4 +1,4 @@
-//! One process of a simulation. All of its tasks together can be stopped in the middle, woken, and killed.
+//! One process of a simulation. All of its tasks together can be frozen at any await, thawed, and killed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,23 +12,23 @@ use std::{
 use tokio::task::{LocalSet, spawn_local};
 use tracing::Span;
 
-/// Dropping it ends the process as SIGKILL does.
+/// A running process. Dropping it ends the process as SIGKILL does.
 pub(super) struct SimProcess(Rc<ProcessState>);
 
 struct ProcessState {
-    /// `None` after the end.
+    /// `None` after the process has ended.
     tasks: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     frozen: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl SimProcess {
-    /// Runs `main` and the tasks that it spawns beside the caller. Its log lines get the name `name`.
+    /// Starts a process that runs `main` and the tasks that it spawns. Its log lines have the name `name`.
     pub(super) fn start(name: &'static str, main: impl Future<Output = ()> + 'static) -> Self {
         let tasks: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
             let tasks = LocalSet::new();
             tasks.run_until(main).await;
-            // The remaining tasks do not run, as after the end of a process.
+            // Leak the remaining tasks, so that they neither run nor are dropped, as after the end of a process.
             mem::forget(tasks);
         });
         let inner = Rc::new(ProcessState {
@@ -42,12 +42,12 @@ impl SimProcess {
         Self(inner)
     }
 
-    /// Stops the process as SIGSTOP does: no task runs, and the connections stay.
+    /// Freezes the process as SIGSTOP does: no task runs, and its connections stay open.
     pub(super) fn freeze(&self) {
         self.0.frozen.set(true);
     }
 
-    /// Wakes the process as SIGCONT does.
+    /// Lets the process go on, as SIGCONT does.
     pub(super) fn thaw(&self) {
         self.0.frozen.set(false);
         self.0.wake();
@@ -60,7 +60,8 @@ impl SimProcess {
 
 impl Drop for SimProcess {
     fn drop(&mut self) {
-        // Dropped tasks would still give back locks and close connections, so they are leaked.
+        // Leak the tasks: dropping them would still release locks and close connections, which a killed process does
+        // not do.
         mem::forget(self.0.tasks.borrow_mut().take());
         self.0.wake();
     }

@@ -1,25 +1,26 @@
-//! The events of one simulation with their times, as the seed has drawn them. The list can be read and shortened.
+//! The events of one simulation with their times, as generated from the seed. The list can be printed and shortened.
 
 use std::{fmt, time::Duration};
 
 /// The events, in the order of their times.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
-    /// Only accidents that are harmless at every level of fencing: clients that go away, and slow answers.
+    /// True if all accidents are harmless at every level of fencing: clients that go away, and slow responses.
     pub(super) mild: bool,
-    /// The link to the upstream.
+    /// The kind of path between guard and upstream.
     pub(super) way: UpstreamPath,
     pub(super) events: Vec<ScheduledEvent>,
 }
 
-/// What is between the guard and the service.
+/// What a request passes between the guard and the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UpstreamPath {
-    /// Nothing, and the upstream never stands still.
+    /// Nothing, and the upstream is never paused.
     Direct,
-    /// A relay that keeps what it has taken, and an upstream that stands still with requests in its buffer.
+    /// A relay that delivers everything it has accepted, and an upstream that may be paused with requests in its
+    /// buffer.
     Relayed,
-    /// The same, and a filter in the upstream. The filter refuses what comes later than the time to send.
+    /// As `Relayed`, with a filter in the upstream that refuses requests after their `Fencing-Not-After`.
     Filtered,
 }
 
@@ -33,13 +34,13 @@ pub(super) struct ScheduledEvent {
 #[derive(Debug, Clone)]
 pub(super) enum EventKind {
     Asks(ClientRequest),
-    /// The process stops and goes on, as by SIGSTOP and SIGCONT.
+    /// The process is frozen for this time, as by SIGSTOP and SIGCONT.
     Freezes(ProcessId, Duration),
-    /// The process dies as by SIGKILL. Another one replaces it after this time.
+    /// The process is killed, as by SIGKILL, and replaced by another one after this time.
     Dies(ProcessId, Duration),
-    /// The process stops as by SIGTERM. Another one replaces it at once.
+    /// The process is stopped, as by SIGTERM, and replaced by another one at once.
     Restarts(ProcessId),
-    /// The host of guard and upstream stands still: both are frozen together.
+    /// The host of guard and upstream is paused: both are frozen together.
     HostSleeps(Duration),
     /// Bytes from one host to the other are held back.
     Blocked {
@@ -47,19 +48,19 @@ pub(super) enum EventKind {
         to: ProcessId,
         time: Duration,
     },
-    /// The connections between two hosts break, and bytes on their way are lost.
+    /// The connections between two hosts break, and bytes in flight are lost.
     Breaks(ProcessId, ProcessId),
-    /// Every message takes up to this time.
+    /// Every message has a latency of up to this time.
     Slow(Duration),
     /// The guard's disk accepts no write.
     DiskStalls(Duration),
     /// An accident between the gateway and ZooKeeper.
     ZooKeeper(usize, NetworkFault),
-    /// The gateway takes over a policy with another key template.
+    /// The gateway reloads a policy with the other key template.
     Rekeys(usize),
 }
 
-/// Between a gateway and ZooKeeper.
+/// Accidents of the connection between a gateway and ZooKeeper.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NetworkFault {
     Cut(Duration),
@@ -68,7 +69,7 @@ pub(super) enum NetworkFault {
     LosesReply,
     Blinks,
     Slow(Duration),
-    /// The server ends the session at its timeout, while the gateway is cut off and learns nothing.
+    /// The server ends the session at its timeout, while the gateway is disconnected and learns nothing of it.
     Swaps,
 }
 
@@ -83,20 +84,19 @@ pub(super) enum ProcessId {
 #[derive(Debug, Clone)]
 pub(super) struct ClientRequest {
     pub(super) gateway: usize,
-    /// Route, and the resources behind it.
+    /// The path of the request: its route, and its resources.
     pub(super) path: String,
-    /// The time that the upstream works on it.
+    /// The time that the upstream works on the request.
     pub(super) works: Duration,
-    /// The client goes away after that time.
+    /// The time after which the client goes away.
     pub(super) leaves: Option<Duration>,
-    /// The operation, if the request must happen at most once.
+    /// The operation that the request is, if it must be executed at most once.
     pub(super) once: Option<RepeatedOperation>,
-    /// The client takes a lease of the resource first, at this gateway. Then it sends this number of requests under
-    /// the lease.
+    /// The client first takes a lease of the resource at this gateway, and then sends several requests under it.
     pub(super) lease: Option<LeaseSchedule>,
     /// The upstream calls back for the same resource, through this gateway.
     pub(super) calls: Option<usize>,
-    /// A proxy before the upstream waits no longer than this, and answers 504 while the upstream works on.
+    /// A proxy before the upstream waits only for this time, and answers 504 while the upstream still works.
     pub(super) relayed: Option<Duration>,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct LeaseSchedule {
 pub(super) struct RepeatedOperation {
     pub(super) name: String,
     pub(super) principal: Option<&'static str>,
-    /// The number of repetitions, whatever the answer was. Each goes to the other gateway than the one before.
+    /// The number of repetitions, whatever the response is. They go to both gateways in turn.
     pub(super) repeats: u32,
 }
 
@@ -125,7 +125,7 @@ impl ClientRequest {
         self.path.split('/').nth(2).unwrap_or_default()
     }
 
-    /// The name of its executions. All repetitions of an operation have one name.
+    /// The id of an attempt. All repetitions of an operation have the same id.
     pub(super) fn attempt(&self, number: usize, again: u32) -> String {
         match &self.once {
             None => format!("{number}.{again}"),

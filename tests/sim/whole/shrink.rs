@@ -1,8 +1,8 @@
-//! Removes the events that a failure does not need, so that a reader can understand it.
+//! Removes the events that a failure does not need, so that a reader can understand the failure.
 
 use super::sim_run::SimRun;
 
-/// The same failure with fewer events. The search removes halves first and single events last.
+/// Returns the same failure with fewer events. The search removes halves first and single events last.
 pub(super) fn shrink(failing: &SimRun, wrong: &[String]) -> SimRun {
     let mut least = failing.clone();
     let mut size = least.events() / 2;
@@ -19,24 +19,24 @@ pub(super) fn shrink(failing: &SimRun, wrong: &[String]) -> SimRun {
                 at += size;
             }
         }
-        // An event may be needed only by another event. After that one has gone, it is tried again.
+        // An event may be needed only by another event, so after each removal all single events are tried again.
         size = if size == 1 && left_something_out { 1 } else { size / 2 };
     }
     least
 }
 
-/// Whether a violation of the same kind remains.
+/// True if a violation of the same kind remains.
 fn fails_same_way(wrong: &[String], before: &[String]) -> bool {
     let kind = |wrong: &String| wrong.split([' ', '(']).next().unwrap_or_default().to_owned();
     wrong.iter().any(|wrong| before.iter().any(|before| kind(before) == kind(wrong)))
 }
 
-/// The report for the developer who looks for the cause.
+/// Shrinks a failing run, and describes it for the developer.
 pub(super) fn describe(failing: &SimRun, wrong: &[String]) -> String {
     describe_shrunk(failing, wrong, &shrink(failing, wrong))
 }
 
-/// The same where the events that are left are known.
+/// Describes a failing run and its shrunk form for the developer.
 pub(super) fn describe_shrunk(failing: &SimRun, wrong: &[String], least: &SimRun) -> String {
     let played = least.clone().with_log().run();
     format!(

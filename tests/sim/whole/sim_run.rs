@@ -1,5 +1,5 @@
-//! Plays a seed in a process of its own. There each run is alike, and the memory that a killed gateway leaves behind
-//! goes with the process.
+//! Plays a seed in a process of its own, so that each run is alike, and the memory that killed gateways leave is
+//! freed with the process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,32 +30,32 @@ use crate::{event_log::EventLog, simulated_time};
 #[derive(Debug, Clone)]
 pub(super) struct SimRun {
     pub(super) seed: u64,
-    /// Events of the schedule that do not happen, by their numbers.
+    /// The indices of the schedule's events that are left out.
     left_out: BTreeSet<usize>,
     without: Option<SafetyRule>,
     way: UpstreamPath,
     chronicle: bool,
 }
 
-/// A rule that can be switched off, to test that its absence is noticed.
+/// A rule of the gateway or guard that can be switched off, to test that the simulation notices its absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SafetyRule {
     /// The guard compares tokens again in the step that registers the dispatch.
     SecondCheck,
     /// An exchange goes on when its client goes away.
     Detach,
-    /// The negative answer to a probe counts only if the probe was sent after all executions were over.
+    /// The negative answer to a probe counts only if the probe was sent after every execution must have ended.
     LateNo,
     /// A plan with other keys waits for requests that run under the plan before.
     Inheritance,
     /// An operation with a principal is never queried by its name alone.
     Principal,
-    /// The filter refuses what comes late.
+    /// The filter refuses late requests.
     Filter,
-    /// A dispatch states the end of the sender's permission, and not the time at which no client waits for it any
-    /// more.
+    /// `Fencing-Not-After` is the end of the sender's permission, and not the time at which the client stops
+    /// waiting.
     NotAfter,
-    /// A whole answer that a proxy may have made ends no execution.
+    /// A complete response that a proxy may have given ends no execution.
     Unfinished,
 }
 
@@ -64,15 +64,15 @@ pub(super) enum SafetyRule {
 pub(super) struct RunResult {
     pub(super) wrong: Vec<String>,
     pub(super) seen: BTreeMap<String, u64>,
-    /// All events of the run; empty unless requested.
+    /// The log of all events; empty unless it was requested.
     pub(super) chronicle: String,
 }
 
-/// The environment variable with the seed that the process plays.
+/// The environment variable of a child process with the seed that it plays.
 const PLAY: &str = "FENCEGATE_PLAY";
 
 impl SafetyRule {
-    /// The name of the failpoint.
+    /// The name of the failpoint that switches the rule off.
     fn name(self) -> &'static str {
         match self {
             Self::SecondCheck => "rule_second_check",
@@ -93,12 +93,12 @@ impl SimRun {
         Self { seed, left_out: BTreeSet::new(), without: None, way, chronicle: false }
     }
 
-    /// The same run, with a chronicle of all events.
+    /// The same run, with a log of all events.
     pub(super) fn with_log(self) -> Self {
         Self { chronicle: true, ..self }
     }
 
-    /// The same seed with a standstill on the way to the upstream.
+    /// The same seed, with standstills between guard and upstream.
     pub(super) fn with_standstills(self, way: UpstreamPath) -> Self {
         Self { way, ..self }
     }
@@ -107,18 +107,18 @@ impl SimRun {
         Self { without: Some(rule), ..self }
     }
 
-    /// The same run without these events as well.
+    /// The same run, with these further events left out.
     pub(super) fn without_events(&self, events: impl IntoIterator<Item = usize>) -> Self {
         let left_out = self.left_out.iter().copied().chain(events).collect();
         Self { left_out, ..self.clone() }
     }
 
-    /// The number of events that happen.
+    /// The number of events that are not left out.
     pub(super) fn events(&self) -> usize {
         self.schedule().events.len()
     }
 
-    /// The numbers of the events that happen.
+    /// The indices of the events that are not left out.
     pub(super) fn numbers(&self) -> Vec<usize> {
         (0..self.whole_schedule().events.len()).filter(|number| !self.left_out.contains(number)).collect()
     }
@@ -137,7 +137,7 @@ impl SimRun {
         }
     }
 
-    /// Runs it in a process of its own.
+    /// Plays the run in a process of its own.
     pub(super) fn run(&self) -> RunResult {
         let folder = scratch::temp_dir();
         let report = folder.path().join("report.json");
@@ -149,7 +149,7 @@ impl SimRun {
             "folder": folder.path(),
             "report": report,
         });
-        // A simulation that never ends shows that only by a timeout.
+        // With a time limit, because a simulation that never ends would not show that otherwise.
         let mut command: Command = repeatable(Path::new("timeout"));
         let own = env::current_exe().expect("a test knows its own path");
         command.args(["-k", "5", "120"]).arg(own);
@@ -169,7 +169,7 @@ impl SimRun {
         };
         let report: Value = serde_json::from_slice(&report).expect("as it was written");
         let seen = report["seen"].as_object().expect("a mapping").iter();
-        // The panic message of the process is in its standard error.
+        // Standard error has the panic message of the process, if it panicked.
         let said = String::from_utf8_lossy(&output.stderr);
         let panicked =
             said.lines().filter(|line| line.contains("panicked at")).map(|line| format!("Panic: {line}"));
@@ -183,7 +183,7 @@ impl SimRun {
     }
 }
 
-/// Plays the seed in this process's environment. Returns whether there was one.
+/// Plays the seed in this process's environment variable. Returns false if it is not set.
 pub(super) fn is_child_process() -> bool {
     let Ok(told) = env::var(PLAY) else { return false };
     let told: Value = serde_json::from_str(&told).expect("as it was written");
@@ -210,7 +210,7 @@ pub(super) fn is_child_process() -> bool {
         let ScheduleResult { wrong, seen } = world::play(&schedule, play.seed, folder).await;
         let report = json!({"wrong": wrong, "seen": seen, "chronicle": chronicle.text()});
         fs::write(told["report"].as_str().expect("a path"), report.to_string()).expect("a folder of ours");
-        // Tasks that still run must not end in order, and neither must those of killed processes.
+        // End the process at once: tasks that still run, and those of killed processes, must not end in order.
         std::process::exit(0)
     })
 }
@@ -218,12 +218,12 @@ pub(super) fn is_child_process() -> bool {
 /// The results of many runs.
 #[derive(Default)]
 pub(super) struct RunResults {
-    /// The runs that failed, by their index.
+    /// The runs that failed with their violations, by the index of the run.
     pub(super) failed: BTreeMap<usize, (SimRun, Vec<String>)>,
     pub(super) seen: BTreeMap<String, u64>,
 }
 
-/// Plays the runs in their order, as many at once as there are cores, until `most` of them have failed.
+/// Plays the runs in their order, as many at the same time as there are cores, until `most` of them have failed.
 pub(super) fn run_all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunResults {
     let plays: Vec<SimRun> = plays.collect();
     let next = AtomicUsize::new(0);
@@ -254,7 +254,7 @@ pub(super) fn run_all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunRe
     all.into_inner().expect("nobody panics here")
 }
 
-/// The first run that fails.
+/// Returns the first run that fails, with its violations.
 pub(super) fn first_failing(plays: impl Iterator<Item = SimRun>) -> Option<(SimRun, Vec<String>)> {
     run_all(plays, 1).failed.into_values().next()
 }

@@ -17,11 +17,11 @@ impl Clock for SimulatedClock {
     }
 }
 
-/// Another machine, whose wall clock differs from that of the first.
+/// The clock of another machine, whose wall clock differs from that of the first.
 #[derive(Debug)]
 struct OtherMachineClock {
     clock: SharedClock,
-    /// Both in milliseconds.
+    /// The wall clock is `ahead` less `behind` milliseconds ahead of the first one.
     ahead: u64,
     behind: u64,
 }
@@ -36,13 +36,13 @@ impl Clock for OtherMachineClock {
     }
 }
 
-/// Of a machine whose wall clock is `ahead` of that of `clock`, less `behind`.
+/// The clock of a machine whose wall clock is `ahead` less `behind` ahead of that of `clock`.
 pub(super) fn other_machine(clock: SharedClock, ahead: Duration, behind: Duration) -> SharedClock {
     let [ahead, behind] = [ahead, behind].map(|time| u64::try_from(time.as_millis()).expect("a short time"));
     Arc::new(OtherMachineClock { clock, ahead, behind })
 }
 
-/// Of a machine that was booted some time ago.
+/// The clock of a machine that was booted `uptime` ago.
 pub(super) fn since_boot(uptime: Duration) -> SharedClock {
     Arc::new(SimulatedClock { began: Instant::now(), uptime })
 }

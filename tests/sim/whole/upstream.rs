@@ -35,18 +35,18 @@ use super::{
     schedule::UpstreamPath,
 };
 
-/// How long the upstream is to work on a request, in milliseconds.
+/// A request header: the milliseconds that the upstream works on the request.
 pub(super) const WORKS: &str = "x-works";
-/// After how many milliseconds something between the guard and the upstream answers 504 in its own name. The upstream
+/// A request header: the milliseconds after which a proxy between guard and upstream answers 504, while the upstream
 /// works on.
 pub(super) const RELAYED: &str = "x-relayed";
-/// The gateway through which the upstream calls back during its work.
+/// A request header: the number of the gateway through which the upstream calls back during its work.
 pub(super) const CALLS: &str = "x-calls";
-/// The token of the execution that calls back.
+/// A header of a callback: the token of the execution that calls back.
 const CALLED_FROM: &str = "x-called-from";
 
 pub(super) struct SimUpstream {
-    /// The host from which it calls back.
+    /// The host from which the upstream calls back.
     host: SimHost,
     guarded: RefCell<Vec<UpstreamExecution>>,
     bare: RefCell<Vec<UpstreamExecution>>,
@@ -58,7 +58,7 @@ pub(super) struct SimUpstream {
     clock: SharedClock,
     /// The number of requests that the filter has refused.
     refused: Cell<u64>,
-    /// For how long it has stood still in all.
+    /// The total time that the upstream has been paused.
     stood_still: Cell<Duration>,
     stands: Cell<bool>,
     running: RefCell<Option<SimProcess>>,
@@ -67,11 +67,13 @@ pub(super) struct SimUpstream {
 /// One execution.
 struct UpstreamExecution {
     execution: Execution,
-    /// The token of the execution that has called this one. The caller waits for it, and both are in flight together.
+    /// The token of the execution that made this callback. It waits for the callback, so both are in flight
+    /// together.
     caller: Option<FencingToken>,
 }
 
-/// The filter refuses a request by closing its connection, so that no proxy takes that for the answer of the service.
+/// The error by which the filter closes the connection of a late request, so that no proxy takes the refusal for a
+/// response of the service.
 #[derive(Debug)]
 struct ExpiredRequestError;
 
@@ -83,7 +85,7 @@ impl fmt::Display for ExpiredRequestError {
 
 impl std::error::Error for ExpiredRequestError {}
 
-/// Where a request came in.
+/// The port at which a request arrived.
 #[derive(Debug, Clone, Copy)]
 enum UpstreamEntrance {
     Guarded,
@@ -91,7 +93,7 @@ enum UpstreamEntrance {
 }
 
 impl SimUpstream {
-    /// Listens at both entrances.
+    /// Starts the upstream, which listens at both ports.
     pub(super) fn start(host: &SimHost, way: UpstreamPath, clock: SharedClock) -> Rc<Self> {
         let upstream = Rc::new(Self {
             host: host.clone(),
@@ -119,8 +121,8 @@ impl SimUpstream {
         upstream
     }
 
-    /// It stops and goes on after that time. What has arrived meanwhile is in its buffer. If it stands still already, only
-    /// the first time counts.
+    /// Pauses the upstream for this time. Requests that arrive meanwhile stay in its buffer. If it is paused
+    /// already, the call does nothing.
     pub(super) async fn stall(&self, time: Duration) {
         if self.stands.replace(true) {
             return;
@@ -149,19 +151,19 @@ impl SimUpstream {
                     let answers =
                         service_fn(move |request| served.clone().serve(entrance, taken_of.clone(), request));
                     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answers);
-                    // Connections break here on purpose.
+                    // An error is ignored: accidents break connections on purpose.
                     spawn_local(async move { drop(connection.await) });
                 }
             });
         }
     }
 
-    /// The executions that came from the guard.
+    /// The executions of requests from the guard.
     pub(super) fn guarded_executions(&self) -> Vec<Execution> {
         join_nested_calls(&self.guarded.borrow())
     }
 
-    /// The executions that came directly from gateways.
+    /// The executions of requests that came from gateways without a guard.
     pub(super) fn bare_executions(&self) -> Vec<Execution> {
         join_nested_calls(&self.bare.borrow())
     }
@@ -171,7 +173,7 @@ impl SimUpstream {
         self.refused.get()
     }
 
-    /// Whether nothing is executed at this moment.
+    /// True if nothing is executed at this moment.
     pub(super) fn is_idle(&self) -> bool {
         self.busy.get() == 0
     }
@@ -200,7 +202,7 @@ impl SimUpstream {
         }
         let (number, work) = self.begin(entrance, &path, &head.headers, sent);
         let relayed = head.headers.get(RELAYED).and_then(|patience| patience.to_str().ok()?.parse().ok());
-        // The work does not end with its connection.
+        // Spawned, so that the work goes on when its connection ends.
         let working = spawn_local(async move {
             self.work(work / 2).await;
             self.call_back(&path, &head.headers).await;
@@ -218,13 +220,14 @@ impl SimUpstream {
         Ok(answer(200))
     }
 
-    /// Instead of a filter. It reads `Fencing-Not-After` as the real one does, on a machine of its own.
+    /// Acts as the filter: reads `Fencing-Not-After` by the real filter's code and another machine's clock. True if
+    /// the request is late.
     fn is_refused(&self, entrance: UpstreamEntrance, headers: &HeaderMap) -> bool {
         let filtered = self.filters && matches!(entrance, UpstreamEntrance::Guarded);
         filtered && !matches!(filter::start_deadline(headers, &*self.clock, CLOCK_ERROR), Ok(Some(_)))
     }
 
-    /// Works for that long. Time in which it stands still does not count.
+    /// Works for this time. Time in which the upstream is paused does not count.
     async fn work(&self, time: Duration) {
         let mut left = time;
         loop {
@@ -237,7 +240,7 @@ impl SimUpstream {
         }
     }
 
-    /// Calls back as a service does: it passes its token on, and requests a resource under the same key.
+    /// Calls back as a service does: it passes its token on, and requests its resource on a route with the same key.
     async fn call_back(&self, path: &str, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let (Some(gateway), Some(ticket)) = (text(CALLS), text("fencing-ticket")) else { return };
@@ -250,7 +253,7 @@ impl SimUpstream {
             .header(CALLED_FROM, token)
             .header(WORKS, "40");
         let called = send(&self.host, gateway.parse().unwrap_or_default(), request, String::new());
-        // The callback has a short time limit, and the caller goes on after it.
+        // With a short time limit for the callback, after which the execution goes on.
         let answered = timeout(Duration::from_secs(2), called).await;
         let status = answered.ok().and_then(|answered| answered.ok()).map(|(head, _)| head.status.as_u16());
         info!(token, status, "upstream.called");
@@ -263,7 +266,7 @@ impl SimUpstream {
         }
     }
 
-    /// A request for several resources counts as one execution of each.
+    /// Records the beginning of an execution. A request for several resources counts as one execution of each.
     fn begin(
         &self,
         entrance: UpstreamEntrance,
@@ -286,7 +289,7 @@ impl SimUpstream {
         for (at, resource) in path.split('/').skip(2).enumerate() {
             numbers.push(executions.len());
             let execution = Execution {
-                // The resource itself, whatever the gateway calls its key.
+                // The resource itself, because the name of the gateway's key may change.
                 key: resource.to_owned(),
                 access,
                 token,
@@ -317,13 +320,13 @@ impl SimUpstream {
     }
 }
 
-/// Joins each execution with those that it has called. Together they count as one, until the last of them has ended.
+/// Joins each execution with its callbacks. They count as one execution, which ends when the last of them has ended.
 fn join_nested_calls(all: &[UpstreamExecution]) -> Vec<Execution> {
     let mut alone: Vec<Execution> = Vec::new();
     for UpstreamExecution { execution, caller } in all {
         let called = |before: &&mut Execution| before.key == execution.key && Some(before.token) == *caller;
         match alone.iter_mut().find(called) {
-            // `None` means that the execution has not ended, and that stays so.
+            // `zip` gives `None`, an execution that has not ended, if either of the two has not ended.
             Some(caller) => {
                 caller.ended = caller.ended.zip(execution.ended).map(|(one, other)| one.max(other))
             }

@@ -9,17 +9,17 @@ use super::{
     upstream::SimUpstream,
 };
 
-/// What was found in a history.
+/// The violations in a history.
 pub(super) struct HistoryFindings {
     pub(super) wrong: Vec<String>,
-    /// The number of violations outside of the promise.
+    /// The number of violations that the promise does not exclude.
     pub(super) outside: u64,
 }
 
 /// The route without a guard.
 const BARE: &str = "bare";
 
-/// `mild`: the schedule has only accidents that are harmless even for a service without a guard.
+/// Judges the history of a simulation. `mild`: all accidents of its schedule are harmless even without a guard.
 pub(super) fn judge(
     mild: bool,
     way: UpstreamPath,
@@ -39,7 +39,8 @@ pub(super) fn judge(
         UpstreamPath::Filtered => guarded.judge(PromiseCondition::Lasts(LONGEST_EXECUTION)),
     };
     let without = history(upstream.bare_executions(), bare).violations();
-    // No service compares tokens on this route, so executions may overlap after a pause. Only a guard prevents that.
+    // On the route without a guard no service compares tokens, so executions may overlap after a pause unless all
+    // accidents are harmless.
     let promised = |violation: &Violation| {
         mild || !matches!(violation, Violation::Overlap { .. } | Violation::NotNewer { .. })
     };

@@ -50,7 +50,7 @@ pub(super) struct SimWorld {
     clock: SharedClock,
 }
 
-/// One gateway of the installation, whose processes follow each other.
+/// One gateway of the installation. Its process is replaced by another one at a restart.
 struct GatewaySlot {
     wire: Rc<Wire>,
     running: RefCell<Option<(SimProcess, mpsc::UnboundedSender<OperatorCommand>)>>,
@@ -68,7 +68,7 @@ struct GuardSlot {
 /// The result of a schedule.
 pub(super) struct ScheduleResult {
     pub(super) wrong: Vec<String>,
-    /// The number of times that each thing was answered to clients, or done.
+    /// The number of events of each kind: outcomes that clients got, and executions.
     pub(super) seen: BTreeMap<String, u64>,
 }
 
@@ -153,7 +153,8 @@ impl SimWorld {
         }
     }
 
-    /// Waits until requests can be served. The guard must learn first which installation it compares tokens of.
+    /// Starts gateways and guard, and waits until requests can be served. The guard's store needs the id of the
+    /// installation, which a gateway creates first.
     async fn wait_serving(&self) {
         let memories = [0, 1].map(|number| self.start_gateway(number));
         let ensemble = loop {
@@ -254,7 +255,7 @@ impl SimWorld {
         }
     }
 
-    /// Applies `does` to the process at this place. Returns whether there was one.
+    /// Applies `does` to this process. Returns false if it does not run.
     fn with_process(&self, who: ProcessId, does: impl FnOnce(&SimProcess)) -> bool {
         match who {
             ProcessId::Gateway(number) => {
@@ -269,12 +270,12 @@ impl SimWorld {
     async fn freeze_for(&self, who: ProcessId, time: Duration) {
         if self.with_process(who, SimProcess::freeze) {
             sleep(time).await;
-            // Another process may have replaced it; that one is awake.
+            // If another process has replaced it, thawing changes nothing.
             self.with_process(who, SimProcess::thaw);
         }
     }
 
-    /// Returns whether a process was there.
+    /// Kills a process. Returns false if it did not run.
     fn kill(&self, who: ProcessId) -> bool {
         let address = self.host(who).address();
         let died = match who {
@@ -299,7 +300,7 @@ impl SimWorld {
         }
     }
 
-    /// Stops the process in order. If it does not end, it is killed.
+    /// Stops a process in order, or kills it if it does not end, and starts another one.
     async fn restart(&self, who: ProcessId) {
         let running = match who {
             ProcessId::Gateway(number) => self.gateways[number].running.take().map(|(process, orders)| {
@@ -319,14 +320,14 @@ impl SimWorld {
         info!(in_order, "{who} has ended");
         self.cables.remove_host(self.host(who).address());
         if who == ProcessId::Guard {
-            // A guard that has ended also keeps its file open until our own process ends.
+            // A guard that has ended in order keeps its store file open, too, until the process of the test ends.
             self.guard.copy_store();
         }
         drop(process);
         self.start(who);
     }
 
-    /// After everything is mended, requests must be served again, and nothing may be left in flight.
+    /// Repairs everything, and returns violations: requests that are not served again, or that are still in flight.
     async fn check_after_repair(&self) -> Vec<String> {
         for place in &self.gateways {
             place.wire.delay(Duration::ZERO..Duration::from_millis(1));
@@ -335,7 +336,7 @@ impl SimWorld {
         }
         self.cables.delays().set_max_delay(Duration::ZERO);
         let mut wrong = Vec::new();
-        // The two gateways may have different key templates until both have reloaded.
+        // The two gateways may have different key templates, which exclude each other, so reload one of them.
         if self.gateways[0].naming.get() != self.gateways[1].naming.get() {
             self.run_event(0, EventKind::Rekeys(1)).await;
         }
@@ -361,8 +362,8 @@ impl SimWorld {
 }
 
 impl GuardSlot {
-    /// Copies the store file in its present state for the next process, because a killed process still has the old
-    /// file open.
+    /// Copies the store file in its present state for the next process: the process before still has the old file
+    /// open.
     fn copy_store(&self) {
         let before = self.store.borrow().clone();
         let next: Rc<Path> = before.with_extension("again.redb").into();

@@ -1,9 +1,9 @@
-//! Bytes as they stand in a case: printable text with escapes.
+//! Bytes as cases write them: printable text with escapes.
 
-/// `\r \n \t \0 \\ \xHH`, and `\{3*ab}` for `ababab`.
+/// Decodes `\r \n \t \0 \\ \xHH`, and `\{3*ab}` for `ababab`.
 ///
 /// # Errors
-/// On an escape that does not exist.
+/// Returns an error if an escape does not exist.
 pub(super) fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -15,7 +15,7 @@ pub(super) fn unescape(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes what stands behind one backslash and returns what follows.
+/// Decodes one escape, from behind its backslash, and returns the rest of the text.
 fn decode_escape<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
     let wrong = || format!("no escape: `\\{}`", text.chars().take(4).collect::<String>());
     if let Some(repeated) = text.strip_prefix('{') {
@@ -42,10 +42,10 @@ fn decode_escape<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, Stri
     Ok(&text[1..])
 }
 
-/// One line of a message: ends with CRLF unless it ends with a single backslash.
+/// Decodes one line of a message, which ends with CRLF unless the line ends with a single backslash.
 ///
 /// # Errors
-/// On an escape that does not exist.
+/// Returns an error if an escape does not exist.
 pub(super) fn decode_line(text: &str) -> Result<Vec<u8>, String> {
     let open = text.len() - text.trim_end_matches('\\').len();
     if open % 2 == 1 {
@@ -56,7 +56,7 @@ pub(super) fn decode_line(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// For messages of a failed test: long runs are cut in the middle.
+/// Encodes bytes for the message of a failed test. Long runs are cut in the middle.
 pub(super) fn escape(bytes: &[u8]) -> String {
     const MOST: usize = 1200;
     if bytes.len() <= MOST {
@@ -71,7 +71,7 @@ pub(super) fn escape(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// A line of a case becomes the bytes that its escapes show, and an unknown escape is an error.
+    /// A line of a case is decoded to the bytes of its text and escapes, and an unknown escape is an error.
     #[test]
     fn line_unescapes_to_shown_bytes() {
         assert_eq!(decode_line("Host: a"), Ok(b"Host: a\r\n".to_vec()));

@@ -1,4 +1,4 @@
-//! Compares the messages that were seen with the file of their case, and with the rules that hold for every case.
+//! Compares the messages of a run with the file of their case, and with the rules for every case.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{origin::RequestRecord, wire::HttpWireMessage};
 
-/// All differences, as sentences. The list is empty if the run agrees with its case.
+/// All differences between the run and its case, as sentences. Empty if they agree.
 pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
     let mut wrong = Vec::new();
     if played.stuck {
@@ -29,7 +29,7 @@ pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
     wrong
 }
 
-/// The case with its complaints and all bytes.
+/// The report of a failure: the case, its complaints and all bytes.
 pub fn report(case: &WireCase, played: &CaseResult, complaints: &[String]) -> String {
     let mut text = format!("\n{}:{}: {}\n", case.file, case.line, case.name);
     for complaint in complaints {
@@ -81,7 +81,7 @@ fn check_arrival(case: &WireCase, seen: &ExpectedRequest, request: &RequestRecor
     check_any_request(case, message, wrong);
 }
 
-/// What holds for every request at an upstream.
+/// Checks the rules for every request that reaches an upstream.
 fn check_any_request(case: &WireCase, message: &HttpWireMessage, wrong: &mut Vec<String>) {
     let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| fold_name(name)).collect();
     ours.retain(|name| name.starts_with("fencing-"));
@@ -142,7 +142,7 @@ fn check_client(
     run_checks("client", checks, message, wrong);
 }
 
-/// What holds for every answer of an upstream.
+/// Checks the rules for every response of an upstream.
 fn check_response(case: &WireCase, message: &HttpWireMessage, wrong: &mut Vec<String>) {
     let outcome = field_values(message, "fencing-outcome");
     let done = outcome.len() == 1 && outcome[0].split(';').next() == Some("done");
@@ -151,7 +151,7 @@ fn check_response(case: &WireCase, message: &HttpWireMessage, wrong: &mut Vec<St
     }
 }
 
-/// A refusal states its reason and the outcome of the request, both in its body and in its fields.
+/// Checks that a refusal states its reason and the outcome of the request, both in its body and in its fields.
 fn check_refusal(
     expected: u16,
     reason: &str,
@@ -208,7 +208,7 @@ fn field_values<'a>(message: &'a HttpWireMessage, name: &str) -> Vec<&'a str> {
     message.fields.iter().filter(same).map(|(_, value)| value.as_str()).collect()
 }
 
-/// A field name as a server sees it that turns names into CGI variables.
+/// The name of a field as servers see it that turn names into CGI variables.
 fn fold_name(name: &str) -> String {
     name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }

@@ -7,8 +7,10 @@ use super::{
 };
 use crate::origin::ScriptedResponse;
 
+/// Parses the cases of a file.
+///
 /// # Errors
-/// With file, line and reason, at the first thing that is not understood.
+/// Returns an error with file, line and reason at the first line that is not understood.
 pub fn parse_cases(file: &str, text: &str) -> Result<Vec<WireCase>, String> {
     let mut cases: Vec<WireCase> = Vec::new();
     for (number, written) in text.lines().enumerate() {
@@ -123,7 +125,8 @@ fn parse_check(text: &str) -> Result<MessageCheck, String> {
     }
 }
 
-/// Refuses a case that could not fail: one side would send nothing, and nothing would be checked there.
+/// Refuses a case that makes no sense: an exchange without bytes that expects a response, or a response of the
+/// service to a request that must not arrive.
 fn check_can_fail(case: &WireCase) -> Result<(), String> {
     for exchange in &case.exchanges {
         let silent = exchange.says.is_empty();

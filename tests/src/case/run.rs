@@ -1,4 +1,4 @@
-//! Plays the client of one case against a proxy, and keeps what came back.
+//! Plays the client of one case against a proxy, and records the responses.
 
 use std::{fs, io, net::SocketAddr, time::Duration};
 
@@ -18,26 +18,26 @@ use crate::{
     wire::{HttpWireMessage, MessageReader, MissingLengthMeaning},
 };
 
-/// What both sides saw of one case.
+/// What the client and the service received in one case.
 #[derive(Debug, Default)]
 pub struct CaseResult {
-    /// One per exchange that was reached; `None` where the connection ended instead.
+    /// The responses of the exchanges that were reached; `None` if the connection ended instead.
     pub answers: Vec<Option<ReceivedResponse>>,
     pub requests: Vec<RequestRecord>,
-    /// The connection has ended. This is false only where the play ran into its time limit.
+    /// True if the connection has ended; false if the play reached its time limit.
     pub closed: bool,
-    /// What came behind the last answer.
+    /// Bytes after the last response.
     pub extra: Vec<u8>,
-    /// The proxy kept the connection open and sent nothing.
+    /// True if the proxy kept the connection open and sent nothing.
     pub stuck: bool,
 }
 
-/// An answer, as far as it came.
+/// A response, as far as it arrived.
 #[derive(Debug, Default)]
 pub struct ReceivedResponse {
     pub interim: Vec<u16>,
     pub message: HttpWireMessage,
-    /// Its body broke off.
+    /// True if the body was cut off.
     pub broken: bool,
 }
 
@@ -46,8 +46,10 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// The pause between two reads of the kernel's table, which sends no event when it changes.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Plays a case.
+///
 /// # Panics
-/// If no process listens.
+/// If no process listens at the address of the proxy.
 pub async fn play(case: &WireCase, proxy: SocketAddr, service: &ScriptedService) -> CaseResult {
     let before = service.request_count();
     service.set_responses(case.exchanges.iter().map(|exchange| exchange.service.clone()));
@@ -64,12 +66,12 @@ pub async fn play(case: &WireCase, proxy: SocketAddr, service: &ScriptedService)
 struct ClientConnection<'a> {
     output: OwnedWriteHalf,
     input: MessageReader<OwnedReadHalf>,
-    /// How many interim answers have come.
+    /// The number of interim responses that have arrived.
     interim: watch::Sender<usize>,
     ours: SocketAddr,
     proxy: SocketAddr,
     service: &'a ScriptedService,
-    /// Requests that the service had seen before this exchange.
+    /// The number of requests that the service had received before this exchange.
     seen: usize,
 }
 
@@ -92,19 +94,21 @@ impl<'a> ClientConnection<'a> {
                 played.closed = true;
                 return;
             }
-            // A client that sends nothing waits for the end of the connection, and for no answer.
+            // An exchange without bytes waits only for the end of the connection, so it cannot be followed by
+            // another one.
             debug_assert!(!first.says.is_empty());
             rest = later;
         }
         if !case.closes {
-            // A connection that is kept ends now, and what was smuggled past is answered before.
+            // End a connection that the proxy keeps. The proxy first answers requests that were smuggled past it, so
+            // they are seen.
             drop(self.output.shutdown().await);
         }
         self.input.read_rest(&mut played.extra).await;
         played.closed = true;
     }
 
-    /// Sends what belongs together and takes the answers; false when the connection has ended.
+    /// Sends the exchanges of a group at once, and receives their responses. False if the connection has ended.
     async fn run_group(&mut self, group: &[WireExchange], played: &mut CaseResult) -> bool {
         let Self { output, input, interim, ours, proxy, service, seen } = self;
         let events = CaseEventSource {
@@ -133,7 +137,7 @@ impl<'a> ClientConnection<'a> {
             }
             std::future::pending::<bool>().await
         };
-        // An answer may come before the client has sent everything. The client then does not send the rest.
+        // If the response arrives before the client has sent everything, the client does not send the rest.
         tokio::select! {
             open = reading => open,
             open = writing => open,
@@ -168,7 +172,7 @@ impl CaseEventSource<'_> {
         Ok(())
     }
 
-    /// Bytes of the client still wait in the kernel for the proxy.
+    /// True while bytes of the client wait in the kernel for the proxy.
     fn has_unread_bytes(&self) -> bool {
         let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
         let proxy = kernel_spelling(self.proxy);
@@ -182,7 +186,7 @@ impl CaseEventSource<'_> {
     }
 }
 
-/// An address in the spelling of the kernel's table.
+/// An address as `/proc/net/tcp` writes it.
 fn kernel_spelling(address: SocketAddr) -> String {
     match address {
         SocketAddr::V4(address) => {

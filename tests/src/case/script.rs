@@ -1,24 +1,24 @@
-//! The content of a case: the bytes of a client, of a service and of a proxy, exchange after exchange.
+//! The content of a case: the bytes of a client, of a service and of a proxy, exchange by exchange.
 
 use crate::origin::ScriptedResponse;
 
-/// One connection of a client, exchange after exchange.
+/// One connection of a client, as a list of exchanges.
 #[derive(Debug, Clone, Default)]
 pub struct WireCase {
     pub file: String,
     pub line: usize,
     pub name: String,
-    /// The route holds a lock, so answers have an outcome and requests are stamped.
+    /// True if the route has a lock, so that responses have an outcome and requests are stamped.
     pub fenced: bool,
     pub exchanges: Vec<WireExchange>,
-    /// The proxy ends the connection by itself.
+    /// True if the proxy itself ends the connection.
     pub closes: bool,
 }
 
-/// A request with its answer, or other bytes instead of a request.
+/// A request with its response, or other bytes in the place of a request.
 #[derive(Debug, Clone, Default)]
 pub struct WireExchange {
-    /// The client sends this exchange together with the one before, without waiting for its answer.
+    /// True if the client sends this exchange together with the one before, without waiting for a response.
     pub at_once: bool,
     pub says: Vec<ClientAction>,
     pub service: ScriptedResponse,
@@ -27,7 +27,7 @@ pub struct WireExchange {
 }
 
 impl WireExchange {
-    /// The request is a HEAD, so its answer has no body, whatever the fields of the answer are.
+    /// True if the request is a HEAD, whose response has no body, whatever its fields are.
     pub(super) fn is_head_request(&self) -> bool {
         self.says.iter().any(|say| matches!(say, ClientAction::Bytes(bytes) if bytes.starts_with(b"HEAD ")))
     }
@@ -38,17 +38,17 @@ pub enum ClientAction {
     Bytes(Vec<u8>),
     /// The client goes on after this event.
     Until(AwaitedEvent),
-    /// The client closes its sending side and still reads.
+    /// The client closes its sending side and goes on reading.
     HangUp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AwaitedEvent {
-    /// The proxy has read from the kernel everything that the client sent.
+    /// The proxy has read everything that the client sent.
     Read,
-    /// An interim answer has come.
+    /// An interim response has arrived.
     Interim,
-    /// The upstream has seen the head of the request.
+    /// The upstream has received the head of the request.
     Upstream,
 }
 
@@ -60,12 +60,12 @@ pub enum ExpectedUpstream {
     Sees(ExpectedRequest),
 }
 
-/// A request that arrived.
+/// A request that the upstream must receive.
 #[derive(Debug, Clone, Default)]
 pub struct ExpectedRequest {
     pub line: String,
     pub checks: Vec<MessageCheck>,
-    /// The body did not arrive in full.
+    /// True if the body must arrive incomplete.
     pub unfinished: bool,
 }
 
@@ -74,31 +74,31 @@ pub struct ExpectedClient {
     pub interim: Vec<u16>,
     pub gets: ExpectedStatus,
     pub checks: Vec<MessageCheck>,
-    /// The answer broke off.
+    /// True if the response must be cut off.
     pub broken: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ExpectedStatus {
-    /// The connection ends without an answer.
+    /// The connection ends without a response.
     #[default]
     Nothing,
-    /// An answer of the upstream with this status.
+    /// A response of the upstream with this status.
     Status(u16),
-    /// An answer of the proxy itself, with this status and this reason.
+    /// A response of the proxy itself, with this status and this reason.
     Refusal(u16, String),
 }
 
-/// About the fields and the body of one message.
+/// A check of the fields or the body of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageCheck {
-    /// The field is there once, with this value.
+    /// The field exists once, with this value.
     Is(String, String),
-    /// The field is there, with any value.
+    /// The field exists, with any value.
     Has(String),
-    /// The name is absent in every spelling, both as a field and as a trailer.
+    /// The name is absent in every spelling, both among the fields and among the trailers.
     Lacks(String),
     Body(Vec<u8>),
-    /// The trailer is there once, with this value.
+    /// The trailer exists once, with this value.
     Trailer(String, String),
 }

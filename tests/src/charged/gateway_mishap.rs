@@ -1,4 +1,4 @@
-//! Mishaps of a gateway, where the lock of a command is a lease of that gateway.
+//! Faults of a gateway whose lease is the lock of a command.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
     zookeeper_proxy::ZooKeeperProxy,
 };
 
-/// What happens to the gateway that holds the lease.
+/// The fault of the gateway that holds the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewayFault {
     Stopped,
@@ -31,7 +31,7 @@ impl GatewayFault {
     pub const ALL: [Self; 3] = [Self::Stopped, Self::Killed, Self::CutOff];
 }
 
-/// Two gateways. Commands send to both, the first one first.
+/// Two gateways. Commands use both, and prefer the first one.
 pub struct GatewayFaultFixture {
     site: TestSite,
     tokens: LeaseTokens,
@@ -46,18 +46,18 @@ impl GatewayFaultFixture {
         let site = TestSite::fresh().await;
         let tokens = LeaseTokens::default();
         let link = ZooKeeperProxy::start(site.zookeeper).await;
-        // The session is long enough that a busy machine loses none before the mishap.
+        // A session timeout so long that a busy machine loses no session before the fault.
         let policy = |name| tokens.policy(&site, name).with("/zookeeper/session_timeout", "4s");
         let (policy, other) = (policy("gw-1").with_zookeeper(link.address()), policy("gw-2"));
         let (victim, other) = Gateway::start_both(&policy, &other).await;
         Self { site, tokens, link, policy, victim, other }
     }
 
-    /// Plays one mishap for `many` leases at once, each of a key of its own. The commands are alternately stubborn and
-    /// meek.
+    /// Plays one fault for `many` leases at once, each of its own key. The commands alternately ignore SIGTERM and
+    /// end on it.
     ///
     /// # Panics
-    /// If the gateway that suffers the mishap does not hold all of the leases.
+    /// If the gateway that has the fault does not hold all of the leases.
     pub async fn run_rounds(&mut self, mishap: GatewayFault, many: usize) -> Vec<FaultTiming<GatewayFault>> {
         let all: Vec<_> = (0..many).map(|number| self.start_command(mishap, number)).collect();
         for (charged, _) in &all {
@@ -86,7 +86,7 @@ impl GatewayFaultFixture {
         (LockedCommand::spawn(doors, &[&["lock", &key, "--ttl", "3s"], &GRACE[..]].concat(), manner), key)
     }
 
-    /// Options of the next holder, which takes locks in ZooKeeper without a gateway.
+    /// The options of the next holder, which takes the locks directly in ZooKeeper.
     fn direct_options(&self) -> ConnectOptions {
         let session_timeout = Duration::from_secs(2);
         let tick = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The time from the death of a command to the moment at which another holder got its lock.
+//! The time from the end of a command to the moment at which another holder got its lock.
 
 use std::time::Duration;
 
@@ -8,22 +8,23 @@ use tokio::time::sleep;
 
 use super::{LockedCommand, is_alive, wait_dead};
 
-/// The measurements after one mishap.
+/// The times that were measured after one fault.
 #[derive(Debug, Clone)]
 pub struct FaultTiming<M> {
     pub mishap: M,
-    /// The time from the last moment at which the command ran to the end of its session deadline, in milliseconds. A
-    /// negative time means that the command ran beyond its deadline.
+    /// The time from the last moment at which the command ran to the end of its session deadline, in milliseconds.
+    /// Negative if the command ran beyond its deadline.
     pub before_the_end: f64,
-    /// The time from the same moment to the moment at which the next holder got the lock, in milliseconds.
+    /// The time from the last moment at which the command ran to the grant of the lock to the next holder, in
+    /// milliseconds.
     pub before_the_next: f64,
-    /// The exit code of the lock keeper. `None` where the lock keeper was killed.
+    /// The exit code of the lock keeper; `None` if it was killed.
     pub code: Option<i32>,
-    /// The next token is larger.
+    /// True if the next holder's token is larger.
     pub grows: bool,
 }
 
-/// A command that is dead, and whose lock another holder has got.
+/// A command that has ended, and whose lock another holder has got.
 pub struct CommandDeath<'a> {
     charged: &'a LockedCommand,
     before: String,
@@ -32,10 +33,10 @@ pub struct CommandDeath<'a> {
 }
 
 impl<'a> CommandDeath<'a> {
-    /// Waits until another holder has had the lock of `key`.
+    /// Waits until another holder has got the lock of `key`.
     ///
     /// # Panics
-    /// If the command still runs then.
+    /// If the command still runs at that time.
     pub async fn observe(charged: &'a LockedCommand, key: &str, next: &LockClient) -> Self {
         let command = charged.command();
         let before = charged.wait_record().await.token;
@@ -52,7 +53,7 @@ impl<'a> CommandDeath<'a> {
         Self { charged, before, granted, token }
     }
 
-    /// `tells`: the lock keeper lives and can report its exit code.
+    /// Measures the times. `tells`: whether the lock keeper lives and can report its exit code.
     ///
     /// # Panics
     /// If the command never ran.
@@ -67,14 +68,14 @@ impl<'a> CommandDeath<'a> {
 }
 
 impl<M> FaultTiming<M> {
-    /// The command was dead in time, and the exit code of the lock keeper states why the command was ended.
+    /// True if the command ended in time, and the exit code of the lock keeper states that the command was ended.
     pub fn is_good(&self) -> bool {
         let told = self.code.is_none_or(|code| code == 123);
         self.before_the_next > 0.0 && self.before_the_end > 0.0 && self.grows && told
     }
 }
 
-/// The measurements of some faults, in one line.
+/// The measurements in one line.
 pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a FaultTiming<M>> + Clone) -> String {
     format!(
         "{} times; dead before the proof ended by {}; before the next one held the lock by {}",
@@ -84,7 +85,7 @@ pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a FaultTiming<M>> + Clone)
     )
 }
 
-/// The least, the middle and the largest time, in milliseconds.
+/// The smallest, the middle and the largest time, in milliseconds.
 fn format_spread(times: impl Iterator<Item = f64>) -> String {
     let mut times: Vec<_> = times.collect();
     times.sort_by(f64::total_cmp);
@@ -92,7 +93,7 @@ fn format_spread(times: impl Iterator<Item = f64>) -> String {
     format!("{least:.0} ms at least, {:.0} ms mostly, {most:.0} ms at most", times[times.len() / 2])
 }
 
-/// From one to the other.
+/// The time between two moments in milliseconds; negative if `to` is earlier.
 fn millis(from: BootInstant, to: BootInstant) -> f64 {
     (to.as_nanos() as f64 - from.as_nanos() as f64) / 1e6
 }

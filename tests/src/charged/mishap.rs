@@ -1,4 +1,4 @@
-//! The faults after which a command must be dead before another holder gets its lock, and the time between the two.
+//! Faults after which a command must have ended before another holder gets its lock.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::{
     zookeeper_proxy::ZooKeeperProxy,
 };
 
-/// What happens to one `fencegate lock`.
+/// A fault of one `fencegate lock` or of its ZooKeeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandFault {
     KeeperStopped,
     KeeperKilled,
     WatchmanStopped,
     WatchmanKilled,
-    /// The command is stopped, and the lock keeper is killed as well.
+    /// The command is stopped by SIGSTOP, and the lock keeper is killed.
     CommandStopped,
     ZooKeeperStopped,
     Cut,
@@ -42,18 +42,18 @@ impl CommandFault {
         Self::Cut,
     ];
 
-    /// The fault meets every command of its fixture, and not only those of its own round.
+    /// True if the fault affects every command of the fixture, and not only those of its own round.
     pub fn hits_all_commands(self) -> bool {
         matches!(self, Self::ZooKeeperStopped | Self::Cut)
     }
 
-    /// The lock keeper lives on and can report its exit code.
+    /// True if the lock keeper goes on and can report its exit code.
     fn reports_exit_code(self) -> bool {
         !matches!(self, Self::KeeperKilled | Self::CommandStopped)
     }
 }
 
-/// The set-up for some faults: a ZooKeeper server of its own, and a link to it that can fail.
+/// The set-up for these faults: a ZooKeeper server of its own, and a proxy before it that can fail.
 pub struct CommandFaultFixture {
     zookeeper: OwnZooKeeper,
     link: ZooKeeperProxy,
@@ -81,8 +81,8 @@ impl CommandFaultFixture {
         Self { zookeeper, link, policy, direct }
     }
 
-    /// Plays one mishap for `many` commands at once, each with a key of its own. The commands are alternately stubborn
-    /// and meek.
+    /// Plays one fault for `many` commands at once, each with its own key. The commands alternately ignore SIGTERM
+    /// and end on it.
     pub async fn run_rounds(&self, mishap: CommandFault, many: usize) -> Vec<FaultTiming<CommandFault>> {
         let all: Vec<_> = (0..many).map(|number| self.start_command(mishap, number)).collect();
         for (charged, _) in &all {
@@ -113,7 +113,7 @@ impl CommandFaultFixture {
     }
 
     async fn cause_fault(&self, mishap: CommandFault, all: &[(LockedCommand, String)]) {
-        // The pause spreads the mishaps over the time between two heartbeats.
+        // The pauses spread the faults over the time between two heartbeats.
         for (charged, _) in all {
             sleep(Duration::from_millis(37)).await;
             match mishap {

@@ -1,4 +1,4 @@
-//! HTTP/2 without a library: a client that sends any frames, also frames that no library would send.
+//! HTTP/2 without a library: a client that sends any frames, including frames that no library would send.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ pub const CONTINUATION: u8 = 9;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
-/// A frame as RFC 9113, 4.1 has it.
+/// A frame in the format of RFC 9113, 4.1.
 ///
 /// # Panics
 /// If the payload is longer than a frame can be.
@@ -35,12 +35,12 @@ pub fn preface() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b"")].concat()
 }
 
-/// The fields of `GET path` at `a`, from the static table where it has them.
+/// The header block of `GET path` for the authority `a`. Fields of HPACK's static table are indexed.
 pub fn get(path: &str) -> Vec<u8> {
     head(0x82, path)
 }
 
-/// The same of a POST.
+/// The header block of `POST path`, as [`get`] for GET.
 pub fn post(path: &str) -> Vec<u8> {
     head(0x83, path)
 }
@@ -54,7 +54,7 @@ pub fn literal(name: &str, value: &str) -> Vec<u8> {
     [vec![0], text(name), text(value)].concat()
 }
 
-/// A string without Huffman's code (RFC 7541, 5.1 and 5.2).
+/// A string without Huffman coding (RFC 7541, 5.1 and 5.2).
 fn text(text: &str) -> Vec<u8> {
     const MOST: usize = 127;
     let mut bytes = vec![u8::try_from(text.len().min(MOST)).expect("seven bits")];
@@ -69,10 +69,10 @@ fn text(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A connection.
+/// An HTTP/2 connection.
 pub struct FrameClient(TcpStream);
 
-/// A frame that came.
+/// A frame that was received.
 #[derive(Debug)]
 pub struct Frame {
     pub kind: u8,
@@ -80,18 +80,20 @@ pub struct Frame {
 }
 
 impl FrameClient {
+    /// Connects, and sends the preface.
+    ///
     /// # Panics
-    /// When no process listens.
+    /// If no process listens.
     pub async fn connect(address: SocketAddr) -> Self {
         let mut bare = Self(TcpStream::connect(address).await.expect("listens"));
         bare.send(&[preface()]).await;
         bare
     }
 
-    /// A connection from another address of this machine.
+    /// Connects from another address of this machine.
     ///
     /// # Panics
-    /// When no process listens.
+    /// If no process listens.
     pub async fn connect_from(local: IpAddr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((local, 0).into()).expect("an address of loopback");
@@ -100,7 +102,7 @@ impl FrameClient {
         bare
     }
 
-    /// A connection with an initial window of 0, so the other side can send no body.
+    /// Connects with an initial window of 0, so that the other side can send no body.
     pub async fn without_window(address: SocketAddr) -> Self {
         let mut bare = Self::connect(address).await;
         bare.send(&[frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])]).await;
@@ -115,19 +117,23 @@ impl FrameClient {
             .await;
     }
 
-    /// Returns when the other side has ended the connection.
+    /// Reads until the other side has ended the connection.
     pub async fn wait_closed(&mut self) {
         while self.next().await.is_ok() {}
     }
 
+    /// Sends frames.
+    ///
     /// # Panics
-    /// When the other side hung up.
+    /// If the other side has ended the connection.
     pub async fn send(&mut self, frames: &[Vec<u8>]) {
         self.try_send(frames).await.expect("connected");
     }
 
+    /// Sends frames.
+    ///
     /// # Errors
-    /// When the other side hung up.
+    /// Returns an error if the other side has ended the connection.
     pub async fn try_send(&mut self, frames: &[Vec<u8>]) -> io::Result<()> {
         self.0.write_all(&frames.concat()).await
     }
@@ -141,10 +147,10 @@ impl FrameClient {
         Ok(Frame { kind: head[3], payload })
     }
 
-    /// The next frame that is wanted.
+    /// Reads until the next frame that `wanted` accepts.
     ///
     /// # Panics
-    /// When none came in time.
+    /// If there is none in time, or the connection ends.
     pub async fn read_until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
         let found = async {
             loop {
@@ -157,8 +163,8 @@ impl FrameClient {
         wait_until("a frame", found, || "none").await
     }
 
-    /// As fast as they are taken, a hundred at once, without reading: what is answered has to wait somewhere. Returns
-    /// when the other side takes no more.
+    /// Sends frames as fast as the other side accepts them, without reading, so that the responses pile up. Returns
+    /// when all are sent or the connection has ended.
     pub async fn send_without_reading(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
         let mut frames = frames.peekable();
         while frames.peek().is_some() {
@@ -169,7 +175,8 @@ impl FrameClient {
         }
     }
 
-    /// The same, and reads meanwhile. True once the other side has closed the connection.
+    /// Sends frames as fast as the other side accepts them, and reads meanwhile. True once the other side has ended
+    /// the connection.
     pub async fn flood(&mut self, frames: &[Vec<u8>]) -> bool {
         let (mut input, mut output) = self.0.split();
         let write = async {

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{ClientResponse, TestRequest, dial::connect};
 
-/// One connection to a gateway. Dropping it hangs up.
+/// One connection to a gateway. Dropping it closes it.
 pub struct Http1Client {
     requests: http1::SendRequest<Full<Bytes>>,
     address: SocketAddr,
@@ -21,26 +21,28 @@ pub struct Http1Client {
 }
 
 impl TestRequest {
-    /// Sends the request on a connection of its own. Dropping the future hangs up.
+    /// Sends the request on a connection of its own. Dropping the future closes the connection.
     ///
     /// # Errors
-    /// When the connection broke before the answer was complete.
+    /// Returns an error if the connection broke before the response was complete.
     pub async fn send_to(&self, address: SocketAddr) -> Result<ClientResponse, String> {
         Http1Client::connect(address).await?.send(self).await
     }
 }
 
 impl Http1Client {
+    /// Connects to a gateway.
+    ///
     /// # Errors
-    /// When no process listens.
+    /// Returns an error if no process listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
         Self::on_stream(connect(address).await?, address).await
     }
 
-    /// Over a stream that is there already.
+    /// Uses a stream that is already connected.
     ///
     /// # Errors
-    /// When the handshake fails.
+    /// Returns an error if the handshake fails.
     pub async fn on_stream(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
@@ -50,13 +52,15 @@ impl Http1Client {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| format!("handshake: {error}"))?;
-        // The error is also returned to the task that waits for an answer.
+        // The error is ignored here, because the task that waits for a response gets it, too.
         let connection = tokio::spawn(async { drop(connection.await) });
         Ok(Self { requests, address, connection })
     }
 
+    /// Sends a request, and returns its response.
+    ///
     /// # Errors
-    /// When the connection broke before the answer was complete.
+    /// Returns an error if the connection broke before the response was complete.
     pub async fn send(&mut self, ask: &TestRequest) -> Result<ClientResponse, String> {
         let broke = |error: hyper::Error| format!("{} {}: {error:?}", ask.method, ask.target);
         let mut request = Request::builder().method(ask.method).uri(&ask.target);

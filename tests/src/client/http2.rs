@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{ClientResponse, TestRequest, dial::connect};
 
-/// Dropping it hangs up.
+/// One connection. Dropping it closes it.
 pub struct Http2Client {
     requests: http2::SendRequest<Full<Bytes>>,
     address: SocketAddr,
@@ -21,16 +21,18 @@ pub struct Http2Client {
 }
 
 impl Http2Client {
+    /// Connects to a gateway.
+    ///
     /// # Errors
-    /// When no process listens.
+    /// Returns an error if no process listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
         Self::on_stream(connect(address).await?, address).await
     }
 
-    /// Over a stream that is there already.
+    /// Uses a stream that is already connected.
     ///
     /// # Errors
-    /// When the peer does not speak HTTP/2.
+    /// Returns an error if the peer does not speak HTTP/2.
     pub async fn on_stream(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
@@ -42,10 +44,11 @@ impl Http2Client {
         Ok(Self { requests, address, connection: tokio::spawn(connection) })
     }
 
-    /// A target that begins with `/` goes to the address of the connection. Dropping the future resets the stream.
+    /// Sends a request, and returns its response. A target that begins with `/` goes to the address of the
+    /// connection. Dropping the future resets the stream.
     ///
     /// # Errors
-    /// When the stream or its connection broke before the answer was complete.
+    /// Returns an error if the stream or its connection broke before the response was complete.
     pub fn send(&self, ask: &TestRequest) -> impl Future<Output = Result<ClientResponse, String>> + use<> {
         let what = format!("{} {}", ask.method, ask.target);
         let target = match ask.target.strip_prefix('/') {
@@ -68,10 +71,10 @@ impl Http2Client {
         }
     }
 
-    /// Waits until the other side has closed the connection in order.
+    /// Waits until the other side has ended the connection in order.
     ///
     /// # Errors
-    /// When it broke.
+    /// Returns an error if the connection broke.
     ///
     /// # Panics
     /// Never: the connection's task does not panic.

@@ -1,8 +1,8 @@
-//! A request to be sent, byte for byte.
+//! A request that clients of a test send.
 
 use bytes::Bytes;
 
-/// A request to be sent.
+/// A request: method, target, fields and body.
 #[derive(Debug, Clone)]
 pub struct TestRequest {
     pub(super) method: &'static str,

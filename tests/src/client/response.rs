@@ -1,4 +1,4 @@
-//! The answer that a client got: the whole message, its times, and the meaning of its fields.
+//! The response that a client got: the whole message, its times, and the meaning of its fields.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use fencegate_refusal::PROBLEMS;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, body::Incoming};
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug, Clone)]
 pub struct ClientResponse {
     pub status: u16,
@@ -43,8 +43,10 @@ impl ClientResponse {
         })
     }
 
+    /// The value of a field; `None` if it is missing.
+    ///
     /// # Panics
-    /// If the field stands there twice, or is not text.
+    /// If the field occurs twice, or is not text.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.get_all(name).iter();
         let value = values.next().map(|value| value.to_str().expect("a text field"));
@@ -52,10 +54,10 @@ impl ClientResponse {
         value
     }
 
-    /// None if the answer has no outcome.
+    /// The outcome; `None` if the response has none.
     ///
     /// # Panics
-    /// On a value that is no outcome.
+    /// If the value is not an outcome.
     pub fn outcome(&self) -> Option<FencingOutcome> {
         let word = self.field("fencing-outcome")?.split(';').next().unwrap_or_default().trim();
         Some(match word {
@@ -67,16 +69,18 @@ impl ClientResponse {
         })
     }
 
+    /// The fencing token; `None` if the response has none.
+    ///
     /// # Panics
-    /// If there is a token that does not parse.
+    /// If the token does not parse.
     pub fn token(&self) -> Option<FencingToken> {
         Some(FencingToken::parse(self.field("fencing-token")?).expect("a token as the gateway writes it"))
     }
 
-    /// The reason of a refusal, after checking that all its parts agree.
+    /// The reason of a refusal. Checks that the fields and the body of the refusal agree.
     ///
     /// # Panics
-    /// If the answer is no well-formed refusal.
+    /// If the response is not a well-formed refusal.
     pub fn reason(&self) -> String {
         assert_eq!(self.field("content-type"), Some("application/problem+json"), "{self:?}");
         let problem: serde_json::Value = serde_json::from_slice(&self.body).expect("a problem is JSON");

@@ -1,4 +1,4 @@
-//! TLS below a client: the roots that it trusts, the certificate that it shows, and the protocols that it offers.
+//! TLS for clients: the roots that it trusts, the certificate that it presents, and the protocols that it offers.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -12,7 +12,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::dial::connect;
 
-/// How a client speaks TLS.
+/// The TLS configuration of a client.
 #[derive(Clone)]
 pub struct TestTlsClient {
     roots: RootCertStore,
@@ -22,12 +22,12 @@ pub struct TestTlsClient {
 }
 
 impl TestTlsClient {
-    /// Trusts certificates that these roots have signed, and offers no protocol.
+    /// Trusts certificates signed by these roots, presents none, and offers no protocol by ALPN.
     pub fn new(roots: RootCertStore) -> Self {
         Self { roots, shown: None, versions: rustls::ALL_VERSIONS, protocols: Vec::new() }
     }
 
-    /// Presents a certificate on request.
+    /// Presents this certificate if the server requests one.
     #[must_use]
     pub fn with_certificate(self, certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Self {
         Self { shown: Some((certificate, Arc::new(key))), ..self }
@@ -44,10 +44,10 @@ impl TestTlsClient {
         Self { protocols, ..self }
     }
 
-    /// The configuration of rustls, for any client that takes one.
+    /// The configuration for a client that uses rustls.
     ///
     /// # Errors
-    /// When certificate and key do not belong to each other.
+    /// Returns an error if certificate and key do not belong to each other.
     pub fn config(&self) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_protocol_versions(self.versions).map_err(|error| error.to_string())?;
@@ -62,25 +62,25 @@ impl TestTlsClient {
         Ok(config)
     }
 
-    /// Demands `name` and checks that it gets a certificate for it.
+    /// Connects, requests `name` (SNI), and checks that the certificate is for this name.
     ///
     /// # Errors
-    /// When no process listens, or one of the two does not accept the other. With TLS 1.3 a client learns only with
-    /// the first answer that its certificate was refused.
+    /// Returns an error if no process listens, or one side does not accept the other. With TLS 1.3 a client learns
+    /// only from its first response that the server refused its certificate.
     ///
     /// # Panics
-    /// If `name` is no name.
+    /// If `name` is not a valid name.
     pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<TlsStream<TcpStream>, String> {
         self.on_stream(connect(address).await?, name).await
     }
 
-    /// The same over a connection that is there already.
+    /// Makes the TLS handshake over an existing connection, as [`Self::connect`] does.
     ///
     /// # Errors
-    /// When one of the two does not accept the other.
+    /// Returns an error if one side does not accept the other.
     ///
     /// # Panics
-    /// If `name` is no name.
+    /// If `name` is not a valid name.
     pub async fn on_stream(&self, stream: TcpStream, name: &str) -> Result<TlsStream<TcpStream>, String> {
         let config = self.config()?;
         let name = ServerName::try_from(name.to_owned()).expect("a name");

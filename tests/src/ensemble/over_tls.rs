@@ -1,6 +1,6 @@
-//! ZooKeeper servers that speak TLS. They accept only clients that show a certificate of one authority.
+//! ZooKeeper servers that speak TLS. They accept only clients with a certificate of one authority.
 //!
-//! Each server has a plain port as well. The tests themselves look at its nodes there, as ZooKeeper's super user.
+//! Each server also has a plain port, at which the tests themselves read its nodes as ZooKeeper's super user.
 
 use std::{
     fs,
@@ -19,35 +19,38 @@ use tempfile::TempDir;
 
 use super::{Ensemble, SERVERS, free_ports};
 
-/// The servers, and the authority that signs for them and for their clients.
+/// The servers, and the authority that signs their certificates and those of their clients.
 pub struct TlsEnsemble {
     pub authority: TestCa,
     pub ensemble: Ensemble,
     ports: Vec<u16>,
-    /// The certificates of servers and clients.
+    /// The folder with the certificates of servers and clients.
     home: TempDir,
-    /// Several tests may request one name.
+    /// Locked while a client's certificate is made, because several tests may request the same name.
     known: Mutex<()>,
 }
 
-/// If this variable is set, all tests of this process that share a ZooKeeper share three servers with TLS. It is for
-/// promises that have to hold there as well.
+/// If this environment variable is set, all tests of this process that share a ZooKeeper share three servers with
+/// TLS. So promises can be tested there, too.
 pub const VARIABLE: &str = "FENCEGATE_TEST_TLS";
 
-/// The digest of the super user, with whose password [`Tree`](crate::zookeeper::ZnodeTree) logs in.
+/// The digest of the super user's password, with which [`Tree`](crate::zookeeper::ZnodeTree) logs in.
 const SUPER_DIGEST: &str = "super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=";
 
-/// The class path with Netty, which ZooKeeper needs for TLS. The manifest of Debian's `netty-all.jar` is empty.
+/// The class path with the jars of Netty, which ZooKeeper needs for TLS. They are listed because the manifest of
+/// Debian's `netty-all.jar` is empty.
 const WITH_NETTY: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.jar:/usr/share/java/netty-buffer.jar:\
     /usr/share/java/netty-codec.jar:/usr/share/java/netty-common.jar:/usr/share/java/netty-handler.jar:\
     /usr/share/java/netty-resolver.jar:/usr/share/java/netty-transport.jar:\
     /usr/share/java/netty-transport-native-unix-common.jar:/usr/share/java/netty-transport-native-epoll.jar";
 
-/// The servers that all tests of a process share: three where the variable is set, else one. They die with the process.
+/// The servers that all tests of a process share: three if [`VARIABLE`] is set, otherwise one. They end with the
+/// process.
 pub fn shared() -> &'static TlsEnsemble {
     static SECURED: LazyLock<TlsEnsemble> = LazyLock::new(|| {
         let count = if is_enabled() { SERVERS } else { 1 };
-        // The first caller may run within a runtime, and blocking on a second runtime is not allowed there.
+        // On another thread, because the first caller may run within a runtime, which must not block on a second
+        // one.
         let started = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(TlsEnsemble::start(count))
@@ -57,13 +60,13 @@ pub fn shared() -> &'static TlsEnsemble {
     &SECURED
 }
 
-/// Whether the variable is set.
+/// True if [`VARIABLE`] is set.
 pub fn is_enabled() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
 impl TlsEnsemble {
-    /// One server, or three. Returns when all of them serve.
+    /// Starts one or three servers. Returns when all of them serve.
     pub async fn start(count: usize) -> Self {
         let authority = TestCa::new();
         let home = scratch::temp_dir();
@@ -87,22 +90,22 @@ impl TlsEnsemble {
         Self { authority, ensemble, ports, home, known: Mutex::new(()) }
     }
 
-    /// The address at which the first server speaks TLS.
+    /// The TLS address of the first server.
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.ports[0]).into()
     }
 
-    /// The addresses at which all servers speak TLS, as policies list them.
+    /// The TLS addresses of all servers, as policies list them.
     pub fn addresses(&self) -> Vec<String> {
         self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()
     }
 
-    /// The plain port of the first server.
+    /// The plain address of the first server.
     pub fn plain_address(&self) -> SocketAddr {
         self.ensemble.address(0)
     }
 
-    /// The value of `zookeeper.tls` for a client that these servers know by this name.
+    /// The setting `zookeeper.tls` of a client that these servers know by this name.
     pub fn tls_for_client(&self, name: &str) -> Value {
         let _one_at_a_time = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.home.path().join(name);
@@ -113,8 +116,8 @@ impl TlsEnsemble {
         self.tls(&folder, &self.authority.identify(name))
     }
 
-    /// The value of `zookeeper.tls` with this certificate. It names files in this folder: `client.pem`, `client.key`,
-    /// `ca.pem`.
+    /// The setting `zookeeper.tls` of a client with this certificate. It names files in this folder: `client.pem`,
+    /// `client.key`, `ca.pem`.
     pub fn tls(&self, folder: &Path, shown: &SignedCertificate) -> Value {
         shown.write(folder, "client");
         self.authority.write(&folder.join("ca.pem"));

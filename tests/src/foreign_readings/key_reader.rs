@@ -1,4 +1,4 @@
-//! The keys that the gateway makes of the same texts. A key must never be made of another value than the one that a
+//! The keys that the gateway makes from the same texts. No key may be made from another value than the one that a
 //! reader takes.
 
 use fencegate_policies::{
@@ -13,18 +13,18 @@ use fencegate_policies::{
 
 use super::reading::{Reading, ReadingRow, RequestPart, parse_hex};
 
-/// The count of each result, over all rows and readers.
+/// The number of results of each kind, over all rows and readers.
 #[derive(Debug, Default)]
 pub struct ReadingCounts {
-    /// A key is made of exactly the value that the reader takes.
+    /// The key is made from the value that the reader takes.
     pub same: usize,
     /// The gateway finds no value, and the reader finds none or an empty one, or refuses the text.
     pub absent: usize,
-    /// The gateway refuses the request, although the reader takes something out of it.
+    /// The gateway refuses the request, although the reader takes a value from it.
     pub refused: usize,
 }
 
-/// The gateway's reading of requests.
+/// Reads values from requests as the gateway does.
 pub struct KeyReader(CommonServingPlan);
 
 const POLICY: &str = r#"
@@ -43,7 +43,7 @@ routes:
 const JSON: ContentDeclaration<'static> =
     ContentDeclaration { kind: HeaderLookup::One(b"application/json"), coding: HeaderLookup::Absent };
 
-/// A request of which one part is the text.
+/// A request with the text as one of its parts.
 #[derive(Default)]
 struct SampleRequest<'a> {
     query: Option<&'a str>,
@@ -73,8 +73,8 @@ impl Default for KeyReader {
 }
 
 impl KeyReader {
-    /// The value of which a key is made. [`Reading::Nothing`] where the value is missing, [`Reading::Unreadable`] where
-    /// the request is refused.
+    /// The value from which a key is made: [`Reading::Nothing`] if it is missing, [`Reading::Unreadable`] if the
+    /// request is refused.
     pub fn reading(&self, part: RequestPart, text: &str) -> Reading {
         let key = match part {
             RequestPart::Path => {
@@ -94,12 +94,12 @@ impl KeyReader {
         Self::key_reading(key)
     }
 
-    /// The same for a member of a JSON body, for a service that reads integers of 64 bits exactly.
+    /// The value of a member of a JSON body, on a route for a service that reads integers of 64 bits exactly.
     pub fn exact_reading(&self, text: &str) -> Reading {
         self.body_reading("exact", text)
     }
 
-    /// True if a request with this document passes as one that only reads.
+    /// True if a request with this GraphQL document takes the route for documents that only read.
     ///
     /// # Panics
     /// If the request is refused.
@@ -142,10 +142,10 @@ impl KeyReader {
         route.fence.as_ref().expect("a fence")
     }
 
-    /// Compares each row with our own reading, and returns the differences.
+    /// Compares each row with the gateway's reading, and counts the results.
     ///
     /// # Errors
-    /// If a key would be made of another value than the one that a reader takes.
+    /// Returns an error if a key would be made from another value than the one that a reader takes.
     pub fn compare(&self, part: RequestPart, rows: &[ReadingRow]) -> Result<ReadingCounts, String> {
         let mut seen = ReadingCounts::default();
         for row in rows {
@@ -153,10 +153,10 @@ impl KeyReader {
             for (name, theirs) in &row.readings {
                 match (&ours, theirs) {
                     (Reading::Text(ours), Reading::Text(theirs)) if ours == theirs => seen.same += 1,
-                    // A service that refuses does nothing under the lock.
+                    // A service that refuses a request changes nothing, so the key does not matter.
                     (Reading::Text(_), Reading::Unreadable) => {}
                     (Reading::Nothing, Reading::Nothing | Reading::Unreadable) => seen.absent += 1,
-                    // The gateway takes an empty value for a missing one.
+                    // For the gateway an empty value is a missing one.
                     (Reading::Nothing, Reading::Text(theirs)) if theirs.is_empty() => seen.absent += 1,
                     (Reading::Unreadable, Reading::Text(_) | Reading::Other) => seen.refused += 1,
                     (Reading::Unreadable, _) => {}
@@ -173,7 +173,7 @@ impl KeyReader {
     }
 }
 
-/// The value of which a key is made.
+/// The value from which a key was made, without the key's escapes.
 fn unescape(key: &ResourceKey) -> Result<Vec<u8>, InvalidKeyError> {
     let mut bytes = Vec::new();
     let mut rest = key.as_str().as_bytes();

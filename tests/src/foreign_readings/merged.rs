@@ -1,5 +1,5 @@
-//! How services read one name that stands in several sources of a request: as real programs, as their documentation
-//! says, and as data in `readings/sources.jsonl`.
+//! The readings of services for one name that occurs in several sources of a request: of real programs, by their
+//! documentation, and as data in `readings/sources.jsonl`.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::reading::folder;
 use crate::client::TestRequest;
 
-/// One request for the resource 42, which its key is made of, and what each reader takes for `id`: `=` and a text, `-`
-/// for nothing, `*` for more than one text, `!` where the request is refused.
+/// One request for the resource 42, from which its key is made, and the value that each reader takes for `id`: `=`
+/// and a text, `-` for nothing, `*` for more than one text, `!` if the request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignParserReadings {
-    /// Method and target.
+    /// The method and the target.
     pub request: String,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
@@ -20,15 +20,17 @@ pub struct ForeignParserReadings {
     pub body: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
-    /// There is one value of the name only.
+    /// True if the name has only one value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub passes: bool,
-    /// By the name of the reader.
+    /// The reading of each reader, by the reader's name.
     #[serde(flatten)]
     pub readings: BTreeMap<String, String>,
 }
 
 impl ForeignParserReadings {
+    /// Reads the stored rows.
+    ///
     /// # Panics
     /// If the file is missing or malformed.
     pub fn load() -> Vec<Self> {
@@ -38,15 +40,19 @@ impl ForeignParserReadings {
             .collect()
     }
 
+    /// Stores rows.
+    ///
     /// # Panics
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn store(rows: &[Self]) {
         let line = |row| serde_json::to_string(row).expect("JSON") + "\n";
         fs::write(file(), rows.iter().map(line).collect::<String>()).expect("the repository can be written");
     }
 
+    /// The request of this row.
+    ///
     /// # Panics
-    /// If the row has no method that is known.
+    /// If the method is unknown.
     pub fn ask(&self) -> TestRequest {
         let (method, target) = self.request.split_once(' ').expect("a method and a target");
         let known = ["POST", "PUT", "DELETE"].into_iter().find(|known| *known == method);
@@ -58,7 +64,7 @@ impl ForeignParserReadings {
         }
         match &self.body {
             Some(body) => ask.body(body.clone()),
-            // A server of Ruby wants a length.
+            // A Ruby server requires a length on a request without a body.
             None => ask.field("content-length", "0"),
         }
     }
@@ -69,7 +75,7 @@ impl ForeignParserReadings {
     }
 }
 
-/// True for a reading that may be of another resource than 42. Spring joins the values of one name with commas.
+/// True for a reading that may mean another resource than 42. Spring joins the values of one name with commas.
 pub fn is_ambiguous_reading(reading: &str) -> bool {
     match reading.strip_prefix('=') {
         Some(values) => values.split(',').any(|value| value != "42"),
@@ -77,7 +83,7 @@ pub fn is_ambiguous_reading(reading: &str) -> bool {
     }
 }
 
-/// The folder with the services.
+/// The folder of the services that read the requests.
 pub fn services() -> PathBuf {
     folder().join("services")
 }

@@ -1,4 +1,4 @@
-//! The programs that read the texts.
+//! Runs the programs that read the texts.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use super::{
 };
 use crate::peers::ProxyProcess;
 
-/// How each of them reads these texts.
+/// The readings of these texts by each program.
 ///
 /// # Panics
-/// If one of them is not there, or does not answer.
+/// If a program is missing, or does not answer.
 pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
     let mut readers = vec![
         ("php", program(part, "php", &["-n", "-d", "display_errors=stderr", "reader.php"], &[], texts)),
@@ -39,10 +39,11 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
     to_rows(&readers, texts)
 }
 
-/// How these releases of graphql-js read documents. `node_path`: the variable with which Node finds them.
+/// The readings of these documents by releases of graphql-js. `node_path`: the environment variable by which Node
+/// finds them.
 ///
 /// # Panics
-/// If one of them is not there, or does not answer.
+/// If a release is missing, or does not answer.
 pub fn graphql_readings(node_path: &str, packages: &[&'static str], texts: &[String]) -> Vec<ReadingRow> {
     let read = |package: &&'static str| {
         (*package, read_texts(&["env", node_path, "node", "graphql.mjs", package], texts))
@@ -67,10 +68,10 @@ fn read_texts(command: &[&str], texts: &[String]) -> Vec<Reading> {
     run_reader(command, &lines)
 }
 
-/// What a program takes for each spelling of these rows.
+/// Compares each spelling of these rows with its row, by a program.
 ///
 /// # Panics
-/// If it does not run, or reads a row not even in its own spelling.
+/// If the program does not run, or does not take a row's own spelling for the row.
 pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
     let word = |value: &SpelledValue| {
         let number = if matches!(value, SpelledValue::Number(_)) { "#" } else { "" };
@@ -94,12 +95,12 @@ pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowMatch
     rows.iter().map(row_matches).collect()
 }
 
-/// Runs a reader in `tests/readings`, and gives it all lines at once. It says one reading for each.
+/// Runs a reader in `tests/readings`, which gets all lines at once and prints one reading for each.
 fn run_reader(command: &[&str], lines: &str) -> Vec<Reading> {
     let home = scratch::temp_dir();
     let asked = home.path().join("asked");
     fs::write(&asked, lines).expect("a folder of our own");
-    // The Python reader shall leave no cache in the folders of the repository.
+    // Python must not write its cache into the folders of the repository.
     let ran = Command::new("timeout")
         .arg("300")
         .args(command)
@@ -117,13 +118,13 @@ fn run_reader(command: &[&str], lines: &str) -> Vec<Reading> {
     read
 }
 
-/// The path with which nginx matches locations. It has merged the slashes, decoded the path and resolved the dots.
+/// The paths with which nginx matches locations: decoded, with slashes merged and dots resolved.
 fn nginx(paths: &[String]) -> Vec<Reading> {
     const SERVER: &str = "large_client_header_buffers 4 64k; keepalive_requests 1000000; default_type text/plain;\n\
                           server { listen LISTEN; location / { return 200 $uri; } }";
     let nginx = ProxyProcess::nginx_with(SERVER, "LISTEN", &[]);
     let mut connection = None;
-    // A control character would change the head of the request.
+    // A control character would end the request line or change the head, so it is not sent.
     let read = |path: &String| match path.contains(char::is_control) {
         true => Reading::Unreadable,
         false => asked(nginx.address, &mut connection, path),
@@ -159,7 +160,7 @@ fn asked(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>, path: &st
         *kept = Some(connection);
         Reading::Text(body)
     } else {
-        // Nginx closes the connection after a request that it cannot read.
+        // nginx closes the connection after a request that it cannot read.
         Reading::Unreadable
     }
 }

@@ -1,19 +1,19 @@
-//! One program's reading of one text, and its stored form.
+//! The reading of one text by one program, and its stored form.
 
 use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 
 use serde_json::{Map, Value};
 
-/// The part of a request of which a key is made.
+/// The part of a request from which a key is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestPart {
-    /// All of it.
+    /// The whole path.
     Path,
-    /// Its parameter `account_id`.
+    /// The query parameter `account_id`.
     Query,
-    /// Its member `id`.
+    /// The member `id` of a JSON body.
     Body,
-    /// A GraphQL document; the readings are the kinds of its operations.
+    /// A GraphQL document, whose readings are the kinds of its operations.
     Graphql,
 }
 
@@ -22,7 +22,7 @@ pub enum RequestPart {
 pub enum Reading {
     /// The value is missing.
     Nothing,
-    /// There is more than one text, or the value is no text.
+    /// There are several values, or the value is not a text.
     Other,
     /// The program refuses the whole text.
     Unreadable,
@@ -46,7 +46,7 @@ impl RequestPart {
         }
     }
 
-    /// The name of the parameter, or of the member. A path and a document have none.
+    /// The name of the parameter or of the member; empty for a path and a document.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Path | Self::Graphql => "",
@@ -55,7 +55,7 @@ impl RequestPart {
         }
     }
 
-    /// The stored rows of this part.
+    /// Reads the stored rows of this part.
     ///
     /// # Panics
     /// If the file is missing or malformed.
@@ -64,8 +64,10 @@ impl RequestPart {
         text.lines().map(|line| ReadingRow::parse(line).unwrap_or_else(|| panic!("no row: {line}"))).collect()
     }
 
+    /// Stores rows of this part.
+    ///
     /// # Panics
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn store(self, rows: &[ReadingRow]) {
         let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
         fs::write(self.file(), text).expect("the repository can be written");
@@ -81,7 +83,7 @@ pub(super) fn folder() -> PathBuf {
 }
 
 impl Reading {
-    /// A reading as a reader program prints it.
+    /// Parses a reading as a reader program prints it.
     pub(super) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "-" => Self::Nothing,
@@ -91,7 +93,7 @@ impl Reading {
         })
     }
 
-    /// A reading as it is stored. A text in UTF-8 is stored as it is, other bytes are stored in hexadecimal digits.
+    /// Parses a stored reading. A text in UTF-8 is stored as it is, other bytes in hexadecimal digits.
     fn parse_stored(word: &str) -> Option<Self> {
         match word.strip_prefix("text ") {
             Some(text) => Some(Self::Text(text.into())),
@@ -133,7 +135,7 @@ impl ReadingRow {
     }
 }
 
-/// A row as one stored line, which a later run parses.
+/// The stored line of a row, which a later run parses.
 impl fmt::Display for ReadingRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{\"text\": {}", Value::from(self.text.as_str()))?;

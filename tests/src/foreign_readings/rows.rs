@@ -1,5 +1,5 @@
-//! What databases and languages take for the value of one row: as data in `readings/rows.jsonl`, and the keys that a filter makes of the
-//! same spellings.
+//! The spellings that databases and languages take for one row, as data in `readings/rows.jsonl`, and the keys that
+//! a filter makes from the same spellings.
 
 use std::{
     fmt::{self, Write as _},
@@ -21,14 +21,14 @@ pub enum SpelledValue {
     Text(String),
 }
 
-/// What a reader makes of one spelling, beside one row.
+/// The result of comparing one spelling with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowMatch {
     /// The spelling is the value of the row.
     Same,
-    /// It is that of another row, or of none.
+    /// The spelling is the value of another row, or of none.
     Other,
-    /// The reader refuses it.
+    /// The reader refuses the spelling.
     Refused,
 }
 
@@ -41,7 +41,8 @@ pub struct RowSpellings {
     /// The type of the column, or the conversion.
     pub how: String,
     pub row: SpelledValue,
-    /// With it the spellings of the row have one key or are refused. Empty where the reader takes a single spelling for the row.
+    /// The filter of a key template with which all spellings of the row have one key or are refused. Empty if the
+    /// reader takes only one spelling for the row.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub filter: String,
     /// The spellings that the reader takes for the row.
@@ -52,7 +53,7 @@ pub struct RowSpellings {
     pub refused: Vec<SpelledValue>,
 }
 
-/// The keys of the spellings that are one row.
+/// The keys of the spellings that a reader takes for one row.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SpellingKeys<'r> {
     /// Each key once, in the order of the spellings.
@@ -64,6 +65,8 @@ pub struct SpellingKeys<'r> {
 }
 
 impl RowSpellings {
+    /// Reads the stored rows.
+    ///
     /// # Panics
     /// If the file is missing or malformed.
     pub fn load() -> Vec<Self> {
@@ -72,6 +75,8 @@ impl RowSpellings {
         text.lines().map(row).collect()
     }
 
+    /// Stores rows.
+    ///
     /// # Panics
     /// If the file cannot be written.
     pub fn store(rows: &[Self]) {
@@ -84,10 +89,10 @@ impl RowSpellings {
         self.same.iter().chain(&self.other).chain(&self.refused)
     }
 
-    /// The same spellings in the groups that a reader sorts them into.
+    /// The same spellings, regrouped by these results of a reader.
     ///
     /// # Panics
-    /// If there are more or fewer results than spellings.
+    /// If the number of results is not that of the spellings.
     #[must_use]
     pub fn regrouped(&self, results: &[RowMatch]) -> Self {
         assert_eq!(results.len(), self.spellings().count(), "{} {}", self.reader, self.how);
@@ -106,10 +111,10 @@ impl RowSpellings {
         }
     }
 
-    /// The keys that the gateway makes, with this filter, of the spellings that are one row. An empty filter is none.
+    /// The keys that the gateway makes with this filter from the spellings of the row. Empty: no filter.
     ///
     /// # Panics
-    /// If there is no such filter.
+    /// If the filter does not exist.
     pub fn keys(&self, filter: &str) -> SpellingKeys<'_> {
         let written = if filter.is_empty() { String::new() } else { format!(" | {filter}") };
         let template = format!("{{path.id{written}}}");
@@ -132,8 +137,11 @@ impl RowSpellings {
         found
     }
 
+    /// Checks that the filter is right and needed.
+    ///
     /// # Errors
-    /// Two spellings of the row have two keys with its filter, or would have one without it, so that the filter shows nothing.
+    /// Returns an error if the spellings of the row have two keys with the filter, or have one key without it, so
+    /// that the row does not show the need of the filter.
     pub fn check_keys(&self) -> Result<(), String> {
         let told = format!("{} {} {}", self.reader, self.how, self.row);
         if !self.same.contains(&self.row) {
@@ -152,10 +160,10 @@ impl RowSpellings {
 }
 
 impl SpelledValue {
-    /// The value as a literal of SQL.
+    /// The value as an SQL literal.
     ///
     /// # Panics
-    /// If databases disagree about its escapes.
+    /// If databases disagree about the escapes in it.
     pub fn to_sql(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
@@ -166,14 +174,14 @@ impl SpelledValue {
         }
     }
 
-    /// The value between backticks in a table, where a blank shows as `␣` and other invisible characters show as escapes.
+    /// The value between backticks for a table. A blank becomes `␣`, and other invisible characters become escapes.
     fn to_cell(&self) -> String {
         let mut cell = String::from(if matches!(self, Self::Number(_)) { "the number `" } else { "`" });
         for char in self.to_string().chars() {
             match char {
                 ' ' => cell.push('␣'),
                 '|' => cell.push_str("\\|"),
-                // Letters with accents show as they are.
+                // Letters with accents stay as they are.
                 _ if char.is_ascii_graphic() || (char.is_alphabetic() && char < '\u{2000}') => {
                     cell.push(char)
                 }
@@ -185,7 +193,7 @@ impl SpelledValue {
     }
 }
 
-/// The value as it stands in a path or in a query.
+/// The value as the text in a path or a query.
 impl fmt::Display for SpelledValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -195,7 +203,7 @@ impl fmt::Display for SpelledValue {
     }
 }
 
-/// The table of the reference: what each reader takes for one row, and the key that is made of it.
+/// The table of the reference: the spellings that each reader takes for one row, and the key that is made from them.
 pub fn table(rows: &[RowSpellings]) -> String {
     let mut table =
         String::from("| read as | filter | one row, one key | one row, refused |\n|---|---|---|---|\n");
@@ -221,7 +229,7 @@ pub fn table(rows: &[RowSpellings]) -> String {
     table
 }
 
-/// The same JSON, where every character shows: those beyond ASCII as escapes.
+/// The same JSON with escapes for characters beyond ASCII, so that every character is visible.
 fn escape_beyond_ascii(json: &str) -> String {
     let mut escaped = String::new();
     for char in json.chars() {
@@ -257,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Two keys of one row are found, and so is a filter that changes nothing.
+    /// A row with two keys is reported, and so is a filter that changes nothing.
     #[test]
     fn rows_with_two_keys_are_found() {
         assert_eq!(row("int", &["42", "042", "42x"]).check_keys(), Ok(()));
@@ -270,7 +278,7 @@ mod tests {
         assert!(without_itself.check_keys().is_err());
     }
 
-    /// Each spelling is in the group of its result.
+    /// Each spelling moves to the group of its result.
     #[test]
     fn spellings_move_to_their_groups() {
         let row = row("int", &["42", "042"]);
@@ -279,7 +287,7 @@ mod tests {
         assert_eq!((moved.other.len(), &moved.refused), (0, &vec![row.same[1].clone()]));
     }
 
-    /// Invisible characters show in the table and in the file.
+    /// Invisible characters become visible in the table and in the file.
     #[test]
     fn invisible_characters_show() {
         let value = SpelledValue::Text(" \u{e9}e\u{301}\u{ad}\u{661}\n|".into());

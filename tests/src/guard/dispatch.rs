@@ -1,14 +1,14 @@
-//! A request as a gateway stamps it, with any token.
+//! A request with the fields that a gateway stamps on it, and with any token.
 
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_ticket::{TicketClaims, TicketSigner, unix_seconds};
 
 use crate::client::{ClientResponse, TestRequest};
 
-/// The installation that guards under test belong to.
+/// The installation of the guards under test.
 pub const ENSEMBLE: &str = "0b5c7ac2-3bf7-4b5f-9b61-0a2b6f6a7f10";
 
-/// The fields of one dispatch.
+/// The stamped fields of one dispatch.
 #[derive(Debug, Clone)]
 pub struct StampedRequest {
     keys: Vec<String>,
@@ -35,13 +35,13 @@ impl StampedRequest {
         }
     }
 
-    /// The next dispatch of the tenure that has this token.
+    /// The next dispatch of the tenure with this token.
     pub fn after(key: &str, token: FencingToken) -> Self {
         Self { sequence: token.sequence(), ..Self::new(key, token.number()) }
             .with_dispatch(token.dispatch() + 1)
     }
 
-    /// Sets the dispatch number, within the same tenure.
+    /// Sets the number of the dispatch within its tenure.
     #[must_use]
     pub fn with_dispatch(mut self, dispatch: u32) -> Self {
         self.dispatch = dispatch;
@@ -54,21 +54,22 @@ impl StampedRequest {
         self
     }
 
-    /// Adds an operation that happens at most once. Its name and its fingerprint are made of this number.
+    /// Makes the request an operation that is executed at most once. Its id and its fingerprint are made from this
+    /// number.
     #[must_use]
     pub fn once(mut self, number: u64) -> Self {
         self.operation = Some((number, number, None));
         self
     }
 
-    /// The operation keeps its name, and the fingerprint shows that the request is another one.
+    /// Sets another fingerprint, as for another request under the same operation id.
     #[must_use]
     pub fn with_fingerprint(mut self, fingerprint: u64) -> Self {
         self.operation.as_mut().expect("an operation").1 = fingerprint;
         self
     }
 
-    /// For how many seconds the guard shall remember the operation.
+    /// Sets the number of seconds for which the guard must remember the operation.
     #[must_use]
     pub fn keep(mut self, seconds: u64) -> Self {
         self.operation.as_mut().expect("an operation").2 = Some(seconds);
@@ -98,6 +99,8 @@ impl StampedRequest {
         TicketClaims::new(&keys, self.token(), self.mode, 0, ENSEMBLE, "gw-1")
     }
 
+    /// The token of the dispatch.
+    ///
     /// # Panics
     /// If the epoch is too large.
     pub fn token(&self) -> FencingToken {
@@ -108,7 +111,7 @@ impl StampedRequest {
         self.apply_to(TestRequest::post(path))
     }
 
-    /// Stamps a request.
+    /// Adds the fields to a request.
     pub fn apply_to(&self, ask: TestRequest) -> TestRequest {
         let mut ask = ask
             .field("Fencing-Token", &self.token().to_string())
@@ -140,8 +143,10 @@ fn id(number: u64) -> String {
     format!("{number:016x}{number:048x}")
 }
 
+/// Asserts that the guard refused a request for this reason.
+///
 /// # Panics
-/// If the guard did not refuse for this reason, in each of the fields and in the body.
+/// If one of the fields or the body states something else.
 #[track_caller]
 pub fn assert_refused(answer: &ClientResponse, reason: &str) {
     assert_eq!(answer.field("fencing-refusal"), Some(reason), "{answer:?}");

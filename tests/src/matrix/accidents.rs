@@ -1,5 +1,5 @@
-//! The faults of the matrix, one function each. A function returns when the accident is over, with the moment from
-//! which recovery counts.
+//! The faults of the matrix, one function each. A function returns when the fault is over, with the moment from
+//! which the time of recovery counts.
 
 pub mod client_hangups;
 pub mod clocks;
@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 
 use super::environment::RunEnvironment;
 
-/// The moment from which recovery counts, or the reason why the accident cannot happen on this machine.
+/// The moment from which the time of recovery counts, or the reason why the fault is impossible on this machine.
 pub type AccidentResult = Result<Instant, String>;
 
 pub type AccidentFn = for<'a> fn(&'a mut RunEnvironment) -> BoxFuture<'a, AccidentResult>;

@@ -15,16 +15,17 @@ use super::{
     workload::WorkloadKind,
 };
 
-/// Two gateways hand keys over to each other all the time, and at least one execution is in flight at the accident.
+/// The minimum of a case: two gateways hand keys over to each other all the time, and at least one execution is in
+/// flight at the accident.
 const LOAD: MinimumCoverage = MinimumCoverage { executions: 80, hand_overs: 15, stale: 0, hit: 1 };
 
-/// Time for the session timeout, two ticks, and the delays of a busy machine.
+/// The session timeout, two ticks, and the delays of a busy machine.
 const SESSION_IS_OVER: Duration = Duration::from_secs(7);
 
-/// Time also for the waits of a guard, of level `delay`, or of a retired key.
+/// In addition the waits of a guard, of level `delay`, or of a retired key.
 const EXECUTION_IS_OVER: Duration = Duration::from_secs(12);
 
-/// Time also for ZooKeeper's servers, which have to find each other first.
+/// In addition the time in which ZooKeeper's servers find each other.
 const QUORUM_IS_BACK: Duration = Duration::from_secs(14);
 
 const CUT_TO_ZOOKEEPER: CaseSetup = CaseSetup { ways: NetworkSetup::CutToZooKeeper, ..PLAIN };
@@ -44,8 +45,8 @@ const COMPARED: &[MatrixLevel] = &[Guard, Upstream];
 const GUARDED: &[MatrixLevel] = &[Guard];
 const NOWHERE: &[MatrixLevel] = &[];
 
-/// An accident to the plain installation. It breaks nothing where tokens are compared, and something where they are
-/// not.
+/// An accident of the plain installation. Where tokens are compared no invariant is broken, and at level `none`, the
+/// control, one is.
 const fn case(
     number: &'static str,
     name: &'static str,
@@ -64,7 +65,7 @@ const fn case(
     }
 }
 
-/// The same without a control: the accident ends no session, or only a guard can meet it.
+/// As [`case`], without a control: the accident ends no session, or concerns only a guard.
 const fn case_without_control(
     number: &'static str,
     name: &'static str,
@@ -96,8 +97,8 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_cut_off", holders::cut_off, EXECUTION_IS_OVER)
     },
-    // ZooKeeper still gets heartbeats from the gateway, so the session may live on. The result at level `none` is open,
-    // so there is no control.
+    // There is no control, because ZooKeeper still gets heartbeats of the gateway: the session may live on, so the
+    // result at level `none` is open.
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         ..case_without_control("5", "holder_hears_nothing", holders::lose_answers, EXECUTION_IS_OVER)
@@ -106,7 +107,7 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_is_not_heard", holders::lose_requests, EXECUTION_IS_OVER)
     },
-    // The same without a proxy in between: packets are dropped.
+    // As `holder_cut_off`, without a proxy: packets are dropped.
     MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Guard, Upstream, Delay],
@@ -116,7 +117,7 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: NAMESPACES,
         ..case("5", "packets_of_the_holder_lost", networks::nothing_leaves, EXECUTION_IS_OVER)
     },
-    // As with `holder_hears_nothing`, the session may live on.
+    // No control, because the session may live on, as with `holder_hears_nothing`.
     MatrixCase {
         apparatus: NAMESPACES,
         ..case_without_control(
@@ -145,7 +146,7 @@ pub const CASES: &[MatrixCase] = &[
             EXECUTION_IS_OVER,
         )
     },
-    // Without a guard the kernel gives up sooner than it would send again, so nothing arrives and there is no control.
+    // No control: without a guard the gateway's kernel gives up before it would retransmit, so nothing arrives late.
     MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Upstream],
@@ -174,7 +175,7 @@ pub const CASES: &[MatrixCase] = &[
     },
     MatrixCase {
         holds_at: &[Guard, Upstream, None],
-        // A request that was broken keeps its key for a while, one key after the other.
+        // Recovery takes long, because each key with a broken request stays closed for a while, one after the other.
         ..case_without_control("12", "service_breaks", services::break_connections, EXECUTION_IS_OVER)
     },
     MatrixCase {
@@ -212,7 +213,7 @@ pub const CASES: &[MatrixCase] = &[
         holds_at: GUARDED,
         ..case_without_control("32", "guard_frozen", guards::freeze, EXECUTION_IS_OVER)
     },
-    // What was sent arrives late. A filter refuses it; without one only a service that compares tokens does.
+    // Requests arrive late. A filter refuses them; without a filter only a service that compares tokens does.
     MatrixCase {
         apparatus: FILTERED,
         holds_at: &[Guard, Upstream, Delay, None],
@@ -255,7 +256,7 @@ pub const CASES: &[MatrixCase] = &[
             EXECUTION_IS_OVER,
         )
     },
-    // Gateways without a guard wait for longer than this here, so they have no control.
+    // Only level `guard` is a control: gateways without a guard wait here for longer than the accident takes.
     MatrixCase {
         apparatus: OBSERVED,
         holds_at: &[Upstream],
@@ -272,7 +273,7 @@ pub const CASES: &[MatrixCase] = &[
             EXECUTION_IS_OVER,
         )
     },
-    // The same accidents in other installations.
+    // Accidents from above, in other installations.
     MatrixCase {
         apparatus: SHARING,
         holds_at: GUARDED,

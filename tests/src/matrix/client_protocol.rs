@@ -1,4 +1,4 @@
-//! What clients speak with gateways.
+//! The protocol between clients and gateways.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::client::{ClientResponse, Http1Client, Http2Client, TestRequest, TestT
 #[derive(Clone)]
 pub enum ProtocolConfig {
     Http1,
-    /// By prior knowledge.
+    /// HTTP/2 by prior knowledge.
     Http2,
     /// HTTP/1.1 over TLS.
     Tls(TestTlsClient),
@@ -20,8 +20,10 @@ pub enum ProtocolConnection {
 }
 
 impl ProtocolConfig {
+    /// Opens a connection.
+    ///
     /// # Errors
-    /// When no process listens there, or does not speak this protocol.
+    /// Returns an error if no process listens at the address, or it does not speak this protocol.
     pub async fn connect(&self, address: SocketAddr) -> Result<ProtocolConnection, String> {
         Ok(match self {
             Self::Http1 => ProtocolConnection::One(Http1Client::connect(address).await?),
@@ -35,8 +37,10 @@ impl ProtocolConfig {
 }
 
 impl ProtocolConnection {
+    /// Sends a request, and returns its response.
+    ///
     /// # Errors
-    /// When the connection broke before the answer was complete.
+    /// Returns an error if the connection broke before the response was complete.
     pub async fn send(&mut self, ask: &TestRequest) -> Result<ClientResponse, String> {
         match self {
             Self::One(client) => client.send(ask).await,

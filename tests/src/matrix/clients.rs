@@ -1,4 +1,4 @@
-//! Clients as a service has them: some wait, some give up and go to another gateway, some hang up.
+//! Clients as real services have them: some wait, some give up and try another gateway, some disconnect.
 
 use std::{
     net::SocketAddr,
@@ -24,12 +24,12 @@ use super::{
 };
 use crate::{client::ClientResponse, leases::ClientLease, memory::rng::SeededRng};
 
-/// The clients of a run, and the answers that they got so far.
+/// The clients of a run, and the attempts that they have made so far.
 pub struct ClientPool {
     shared: Arc<PoolState>,
     /// The tasks of the clients. Dropping the set ends them.
     at_work: Mutex<JoinSet<()>>,
-    /// The number of requests that the accidents have added.
+    /// The number of requests that accidents have added.
     own: AtomicUsize,
 }
 
@@ -41,14 +41,14 @@ struct PoolState {
     stop: watch::Sender<bool>,
 }
 
-/// The behaviour of a client that gets no answer.
+/// The behaviour of a client that gets no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientBehavior {
-    /// Waits, always for the same gateway.
+    /// Waits for a long time, and always uses the same gateway.
     Patient,
-    /// Gives up, and tries the next gateway.
+    /// Gives up soon, and tries the next gateway.
     Hasty,
-    /// Often hangs up in the middle.
+    /// Often disconnects while its request is in flight.
     Fickle,
 }
 
@@ -56,7 +56,7 @@ const PATIENT: Duration = Duration::from_secs(40);
 const HASTY: Duration = Duration::from_millis(2500);
 const FICKLE: Range<Duration> = Duration::from_millis(3)..Duration::from_millis(300);
 
-/// The manner of each client, by its number.
+/// The behaviour of each client, by its number.
 const MANNERS: [ClientBehavior; 12] = [
     ClientBehavior::Patient,
     ClientBehavior::Hasty,
@@ -72,13 +72,13 @@ const MANNERS: [ClientBehavior; 12] = [
     ClientBehavior::Patient,
 ];
 
-/// The pause between an answer and the next request of the same client.
+/// The pause between a response and the next request of the same client.
 const PAUSE: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(12);
-/// The pause after a refusal, or after a broken connection.
+/// The pause after a refusal or a broken connection.
 const LATER: Range<Duration> = Duration::from_millis(20)..Duration::from_millis(60);
 
 impl ClientPool {
-    /// `gateways`: names and addresses, in the order of their numbers.
+    /// Starts the clients. `gateways`: names and addresses, by the numbers of the gateways.
     pub fn start(
         gateways: Vec<(String, SocketAddr)>,
         spoken: ProtocolConfig,
@@ -106,18 +106,18 @@ impl ClientPool {
         Self { shared, at_work: Mutex::new(at_work), own: AtomicUsize::new(0) }
     }
 
-    /// Sends one more request through this gateway, for a client that waits. Returns the id of the request without
-    /// waiting for the answer.
+    /// Sends one more request through this gateway, for a client that waits. Returns its id without waiting for the
+    /// response.
     pub fn send(&self, gateway: usize, path: &str, work: Duration) -> String {
         self.send_with_patience(PATIENT, gateway, path, work)
     }
 
-    /// The same under a lease.
+    /// As [`Self::send`], under a lease.
     pub fn send_with_lease(&self, lease: &ClientLease, gateway: usize, path: &str, work: Duration) -> String {
         self.spawn_attempt(PATIENT, gateway, path, Some(lease), work)
     }
 
-    /// The same for a client that hangs up after `patience`.
+    /// As [`Self::send`], for a client that disconnects after `patience`.
     pub fn send_with_patience(
         &self,
         patience: Duration,
@@ -150,7 +150,7 @@ impl ClientPool {
         id
     }
 
-    /// Waits until the attempts so far satisfy `shows`, for at most `limit`.
+    /// Waits until the attempts so far satisfy `shows`. False if they do not within `limit`.
     pub async fn wait_until(&self, limit: Duration, shows: impl Fn(&[ClientAttempt]) -> bool) -> bool {
         let mut asked = self.shared.asked.subscribe();
         timeout(limit, asked.wait_for(|asked| shows(asked))).await.is_ok()
@@ -171,12 +171,13 @@ impl ClientPool {
 }
 
 impl PoolState {
-    /// The id names the gateway that got the request, because a record of an origin behind a guard does not.
+    /// The id of an attempt. It names the gateway that gets the request, because the record of an origin behind a
+    /// guard does not.
     fn name(&self, what: &str, gateway: usize) -> String {
         format!("{what}@{}", self.gateways[gateway].0)
     }
 
-    /// Sends a request and records the attempt. The connection is kept if it can be used again.
+    /// Sends a request, and records the attempt. The connection is kept if it can be used again.
     async fn send_attempt(
         &self,
         line: &mut Option<ProtocolConnection>,
@@ -198,7 +199,7 @@ impl PoolState {
                 *line = Some(open);
                 Some(answer)
             }
-            // The connection is dropped with the request.
+            // The connection was dropped with the request, so the next request opens another one.
             Ok(Err(_)) | Err(_) => None,
         };
         let told = answer.as_ref().map(|answer| ResponseContent {
@@ -220,7 +221,7 @@ struct ClientTask {
     shared: Arc<PoolState>,
     number: usize,
     manner: ClientBehavior,
-    /// The index of the gateway that gets the client's request.
+    /// The index of the gateway that gets the client's next request.
     at: usize,
     dice: SeededRng,
 }

@@ -1,4 +1,4 @@
-//! What one run happens in: three ZooKeeper servers, gateways, guards and a recording service, and clients.
+//! The environment of one run: three ZooKeeper servers, gateways, guards, a recording service, and clients.
 
 use std::time::{Duration, Instant};
 
@@ -31,38 +31,38 @@ use crate::{
 
 pub struct RunEnvironment {
     pub ensemble: Ensemble,
-    /// Where each gateway has one of its own.
+    /// The network namespaces of the gateways, if each has one.
     pub namespaces: Option<NetworkNamespaces>,
     pub guarded: GuardedSite,
     pub level: MatrixLevel,
     pub apparatus: CaseSetup,
     pub stations: Vec<GatewayNode>,
-    /// At level `guard`.
+    /// The guards; empty at levels other than `guard`.
     pub guards: Vec<Guard>,
     /// The listeners of the service that have a proxy in front of them.
     pub relayed: Vec<ServiceRelay>,
     pub clients: ClientPool,
     pub dice: SeededRng,
-    /// What an accident has met: executions in flight, or its own subject.
+    /// The number of executions in flight at the accident, or of other things that it concerned.
     pub hit: usize,
-    /// Lives as long as the run.
+    /// Values that must live as long as the run.
     pub kept: RunResources,
-    /// Refusals that guards have counted which are gone.
+    /// The number of stale requests that guards refused which have ended since.
     stale: usize,
 }
 
-/// What a run has shown, before it is judged.
+/// The record of a run, before it is judged.
 pub struct RunResult {
     pub chronicle: RunLog,
     pub stale: usize,
     pub hit: usize,
 }
 
-/// For so long clients go on when all keys are served again.
+/// The time for which clients go on after all keys are served again.
 const CALM: Duration = Duration::from_millis(1500);
 
 impl RunEnvironment {
-    /// Returns when clients are at work, and each gateway has served some of them.
+    /// Sets up a run. Returns when clients send requests, and each gateway has served some of them.
     pub async fn open(
         apparatus: CaseSetup,
         level: MatrixLevel,
@@ -120,7 +120,7 @@ impl RunEnvironment {
         lab
     }
 
-    /// So many more requests come through each gateway.
+    /// Waits until each gateway has served this number of further requests.
     pub async fn wait_all_serving(&self, more: usize) {
         let origin = &self.guarded.site.origin;
         let so_far = origin.log().records.len();
@@ -135,12 +135,12 @@ impl RunEnvironment {
         origin.wait_for("all gateways to serve", served).await;
     }
 
-    /// One of the paths that clients request.
+    /// A random one of the paths that clients request.
     pub fn some_path(&self) -> String {
         self.dice.one_of(&self.apparatus.errand.paths()).clone()
     }
 
-    /// A request through this gateway that the service has begun to work on, for so long. Gives it as it came.
+    /// Sends a request through this gateway that takes `work`. Returns its record when the service executes it.
     pub async fn wait_at_work(&self, gateway: usize, work: Duration) -> RequestRecord {
         let path = self.some_path();
         let id = match self.apparatus.errand {
@@ -158,7 +158,7 @@ impl RunEnvironment {
         self.guarded.site.origin.wait_for("a long execution", begun).await
     }
 
-    /// A lease of the key of this path, granted by this gateway, with plain HTTP/1.1.
+    /// A lease of the key of this path from this gateway, over plain HTTP/1.1.
     async fn lease(&self, gateway: usize, path: &str) -> ClientLease {
         let asked = async {
             loop {
@@ -171,13 +171,14 @@ impl RunEnvironment {
         wait_until("a lease", asked, || self.stations[gateway].gateway().log()).await
     }
 
-    /// Counts the requests of this gateway that are in flight at the service at this moment.
+    /// Counts the requests of this gateway that are executed at this moment as hit by the accident. Returns the
+    /// moment.
     pub fn mark_accident(&mut self, gateway: usize) -> Instant {
         let name = self.stations[gateway].name.clone();
         self.mark_accident_of(|record| is_through(record, &name))
     }
 
-    /// The same of all gateways together.
+    /// As [`Self::mark_accident`], for the requests of all gateways.
     pub fn mark_accident_everywhere(&mut self) -> Instant {
         self.mark_accident_of(|_| true)
     }
@@ -191,35 +192,35 @@ impl RunEnvironment {
         Instant::now()
     }
 
-    /// Time for a session to end, and for what comes of that.
+    /// Waits long enough for a session to expire, and for its keys to be granted to others.
     pub async fn wait_sessions_end(&self) {
         sleep(2 * self.apparatus.session).await;
     }
 
-    /// A look at the nodes.
+    /// A connection that reads ZooKeeper's nodes.
     pub async fn tree(&self) -> ZnodeTree {
         ZnodeTree::connect_to_any(&self.ensemble.addresses().join(","), &self.guarded.site.root).await
     }
 
-    /// Kills a guard. What starts it again on its store.
+    /// Kills a guard. Returns the launch that starts it again on its store.
     pub async fn kill_guard(&mut self, number: usize) -> GuardLaunch {
         let guard = self.guards.remove(number);
         self.stale += stale_refusals(&guard).await;
         guard.kill().await
     }
 
-    /// One that has ended by itself. What starts it again on its store.
+    /// Removes a guard that has ended by itself. Returns the launch that starts it again on its store.
     pub fn take_ended_guard(&mut self, number: usize) -> GuardLaunch {
         self.guards.remove(number).launch().clone()
     }
 
-    /// Replaces one that has ended.
+    /// Starts a guard in the place of one that has ended.
     pub async fn start_guard(&mut self, number: usize, launch: &GuardLaunch) {
         let guard = launch.start().await;
         self.guards.insert(number, guard);
     }
 
-    /// Lets clients go on until each key was served to a request sent after this moment, or it has taken too long.
+    /// Waits until, for each key, a request that was sent after this moment was served, at most for `limit`.
     pub async fn wait_paths_served(&self, from: Instant, limit: Duration) {
         let paths = self.apparatus.errand.paths();
         let served = |asked: &[ClientAttempt]| {
@@ -231,7 +232,8 @@ impl RunEnvironment {
         self.clients.wait_until(limit, served).await;
     }
 
-    /// Lets clients go on until each key was served again, or it has taken too long, and a little more. Then ends it all.
+    /// Lets clients go on until each key was served again or the time limit is over, and a little longer. Then ends
+    /// everything, and returns the record.
     pub async fn finish(mut self, from: Instant, bound: Duration) -> (RunResult, Ensemble) {
         self.wait_paths_served(from, bound + PATIENCE / 4).await;
         sleep(CALM).await;
@@ -257,9 +259,9 @@ impl RunEnvironment {
     }
 }
 
-/// What a guard has refused because of its token.
+/// The number of stale requests that a guard has refused.
 async fn stale_refusals(guard: &Guard) -> usize {
-    // Counts are floating-point numbers, and are small.
+    // Metrics are floating-point numbers. These counts are small, so formatting them loses nothing.
     let count = guard.decision_count("stale").await;
     format!("{count:.0}").parse().unwrap_or_default()
 }

@@ -15,23 +15,23 @@ pub struct GatewayNode {
     pub name: String,
     pub address: SocketAddr,
     pub policy: TestPolicy,
-    /// The service or its guards.
+    /// The addresses of the service or of its guards.
     pub endpoints: Vec<SocketAddr>,
-    /// To each server of ZooKeeper, where they can be cut.
+    /// A proxy to each server of ZooKeeper; empty if the case cannot cut them.
     pub links: Vec<ZooKeeperProxy>,
-    /// To the service or its guard, where that can be cut.
+    /// The proxy to the service or its guard, if the case can cut it.
     pub way: Option<FaultProxy>,
     pub clock: Option<SteppedClock>,
-    /// The command that enters its network namespace, where it has one.
+    /// The command that enters the gateway's network namespace, if it has one.
     pub within: Option<Vec<String>>,
     pub running: Option<Gateway>,
 }
 
-/// The token that the admin listeners of gateways demand if they listen to more than loopback.
+/// The token that the admin listeners of gateways require if they listen beyond loopback.
 pub(super) const ADMIN_TOKEN: &str = "a-token-of-operators-0123456789";
 
 impl GatewayNode {
-    /// As it is started.
+    /// The launch of this gateway.
     pub fn launch(&self) -> GatewayLaunch {
         let launch = GatewayLaunch::new(&self.policy);
         match (&self.clock, &self.within) {
@@ -41,6 +41,8 @@ impl GatewayNode {
         }
     }
 
+    /// Starts the gateway, and waits until it is ready.
+    ///
     /// # Panics
     /// If it does not become ready.
     pub async fn start(&mut self, launch: GatewayLaunch) {
@@ -49,6 +51,8 @@ impl GatewayNode {
         self.running = Some(gateway);
     }
 
+    /// The running gateway.
+    ///
     /// # Panics
     /// If it does not run.
     pub fn gateway(&self) -> &Gateway {
@@ -59,17 +63,17 @@ impl GatewayNode {
         self.gateway().signal(signal);
     }
 
-    /// Kills it.
+    /// Kills the gateway.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.gateway().exit().await;
         self.running = None;
     }
 
-    /// Ends it in order.
+    /// Stops the gateway in order.
     ///
     /// # Panics
-    /// If it does not end well.
+    /// If it does not end, or not with success.
     pub async fn stop(&mut self) {
         self.signal(Signal::TERM);
         let status = self.gateway().exit().await;
@@ -77,12 +81,12 @@ impl GatewayNode {
         self.running = None;
     }
 
-    /// Nothing passes between it and ZooKeeper, and neither side is notified.
+    /// Lets nothing pass between the gateway and ZooKeeper, without either side being told.
     pub fn cut(&self) {
         self.links.iter().for_each(ZooKeeperProxy::lose_all);
     }
 
-    /// ZooKeeper can be reached again, over new connections.
+    /// Lets the gateway reach ZooKeeper again, over new connections.
     pub fn mend(&self) {
         for link in &self.links {
             link.cut();

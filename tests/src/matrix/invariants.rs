@@ -1,4 +1,4 @@
-//! The judge of a run: nine invariants and the sum of the additions. [`History`] finds part of the breaches.
+//! Judges a run by nine invariants and the sum of the additions. [`History`] finds some of the violations.
 
 #[cfg(test)]
 mod tests;
@@ -17,34 +17,34 @@ use super::{
 };
 use crate::history::{History, Violation};
 
-/// What must never happen.
+/// A condition that must hold in every run. The comments state the violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
     /// I1: executions of a key overlap, and not all of them only read.
     Overlap,
-    /// I2: a later execution has a token that is not newer. Or a request has such a token although it was sent after
-    /// the answer to the other one.
+    /// I2: a later execution has a token that is not newer, or a request has such a token although it was sent after
+    /// the response to the other request.
     Order,
-    /// I3: an answer reports that the request is done, without a complete execution, or with the body of another
+    /// I3: a response reports that the request is done, without a complete execution, or with the body of another
     /// request.
     Truth,
     /// I4: an attempt, or an operation, is executed more than once.
     Twice,
-    /// I5: executions of one tenure came through two gateways.
+    /// I5: executions of one tenure came from two gateways.
     Tenure,
     /// I6: a key is not served again in time.
     Recovery,
-    /// I7: a client received `not-dispatched` and the request was executed, or an answer has no outcome.
+    /// I7: a client received `not-dispatched` but the request was executed, or a response has no outcome.
     Outcome,
-    /// I8: the guard or the comparing service does not remember the newest token that it has let in.
+    /// I8: the guard or the comparing service does not remember the newest token that it has admitted.
     Mark,
-    /// I9: a node or a gauge is left behind.
+    /// I9: a node remains after the run, or a gauge is not zero.
     Rest,
     /// Additions were lost.
     Sum,
 }
 
-/// An invariant that was broken, and how.
+/// An invariant that was broken, with a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvariantViolation {
     pub law: Invariant,
@@ -52,7 +52,7 @@ pub struct InvariantViolation {
 }
 
 impl Invariant {
-    /// The laws that a lock without a fence cannot keep once its session is lost.
+    /// True for an invariant that a lock without fencing cannot keep once its session is lost.
     pub fn needs_a_fence(self) -> bool {
         matches!(self, Self::Overlap | Self::Order | Self::Sum)
     }
@@ -64,9 +64,10 @@ impl fmt::Display for InvariantViolation {
     }
 }
 
-/// Checks a run against all laws.
+/// Checks a run against all invariants.
 pub fn find_violations(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
-    // A comparing service keeps executions apart inside, so requests may overlap at its listener.
+    // A comparing service keeps executions apart inside, so requests may overlap at its listener: judge only the
+    // effects.
     let readings: &[ExecutionInterval] = match level {
         MatrixLevel::Upstream => &[ExecutionInterval::Effect],
         MatrixLevel::None | MatrixLevel::Delay | MatrixLevel::Guard => {
@@ -104,8 +105,8 @@ fn history_violations(history: &History, reading: ExecutionInterval) -> Vec<Inva
     found.map(|violation| law(&violation).broken_by(format!("{reading:?}: {violation:?}"))).collect()
 }
 
-/// Every answer of a fenced route has an outcome. A success needs a complete execution of this very request, which
-/// ended before the answer.
+/// Every response of a fenced route has an outcome. A success needs a complete execution of this request, which
+/// ended before the response.
 fn check_outcomes(run: &RunLog) -> Vec<InvariantViolation> {
     let mut ends = BTreeMap::<&str, Vec<Option<Instant>>>::new();
     for deed in &run.deeds {
@@ -134,7 +135,7 @@ fn check_outcomes(run: &RunLog) -> Vec<InvariantViolation> {
     found
 }
 
-/// An operation is executed once at most. It is executed once at least if one of its attempts was answered as done.
+/// An operation is executed at most once, and exactly once if one of its attempts was reported as done.
 fn check_operations(run: &RunLog) -> Vec<InvariantViolation> {
     let operation =
         |asked: &super::run_log::ClientAttempt| Some((asked.operation.clone()?, asked.id.clone()));
@@ -186,7 +187,7 @@ fn check_recovery(run: &RunLog) -> Option<InvariantViolation> {
     }
 }
 
-/// A request that was sent after the answer to another one has a newer token.
+/// A request that was sent after the response to another one must have a newer token.
 fn check_real_time(run: &RunLog) -> Vec<InvariantViolation> {
     let mut tokens = BTreeMap::<&str, (&str, FencingToken)>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes()) {
@@ -205,7 +206,8 @@ fn check_real_time(run: &RunLog) -> Vec<InvariantViolation> {
     }
     let mut found = Vec::new();
     for (key, mut line) in events {
-        // A request and an answer at the same moment have no known order, so the request does not count as later.
+        // A request and a response at the same moment have no known order, so sort the request first: it does not
+        // count as later.
         line.sort_by_key(|(at, asks, ..)| (*at, !asks));
         let mut answered: Option<FencingToken> = None;
         for (_, asks, token, id) in line {

@@ -1,4 +1,5 @@
-//! The work of a client with leases: it acquires one, pays under it several times, releases it, and acquires again.
+//! The work of a client with leases: it acquires a lease, pays under it several times, releases it, and acquires
+//! again.
 
 use serde_json::json;
 
@@ -9,29 +10,29 @@ use crate::{
     memory::rng::SeededRng,
 };
 
-/// The leases of one client, one after the other.
+/// The work of one client, lease by lease.
 #[derive(Default)]
 pub(super) struct LeaseWorkload {
     held: Option<HeldLease>,
-    /// The path of the account whose lease was requested, while there is no answer.
+    /// The path of the account whose lease was requested; `None` when the response has arrived.
     asked: Option<String>,
 }
 
 struct HeldLease {
     lease: ClientLease,
     path: String,
-    /// Payments that are still to be made under it.
+    /// The number of payments that are still to be made under the lease.
     left: usize,
 }
 
 const PAYMENTS: usize = 4;
 
-/// Longer than a few payments, and shorter than a session.
+/// Longer than a few payments take, and shorter than a session.
 const TTL_MS: u64 = 1500;
 
 const WAIT_MS: u64 = 8000;
 
-/// Requests a lease of the key of the account of this path.
+/// The request for a lease of the key of this path's account.
 pub(super) fn lease_request(path: &str) -> TestRequest {
     acquire_request(&json!({"keys": [key(path)], "ttl_ms": TTL_MS, "wait_ms": WAIT_MS}))
 }
@@ -41,7 +42,7 @@ fn key(path: &str) -> String {
 }
 
 impl LeaseWorkload {
-    /// `path`: of the account that is next where a lease has to be requested.
+    /// The next request of the client. `path`: the account of the next lease, if one has to be requested.
     pub(super) fn next(&mut self, id: &str, path: String, dice: &SeededRng) -> PaymentRequest {
         let Some(held) = &mut self.held else {
             let ask = lease_request(&path);
@@ -65,7 +66,7 @@ impl LeaseWorkload {
         }
     }
 
-    /// A lease is of no use any more under which something was not done.
+    /// Records the response to the last request. A lease under which a payment failed is not used any more.
     pub(super) fn record_answer(&mut self, answer: Option<&ClientResponse>) {
         match self.asked.take() {
             Some(path) => {
@@ -82,7 +83,7 @@ impl LeaseWorkload {
     }
 }
 
-/// A question about leases, which is no execution.
+/// A request about a lease, which is not an execution.
 fn lease_query(ask: TestRequest, id: &str, path: String) -> PaymentRequest {
     PaymentRequest { id: id.to_owned(), operation: None, path, writes: false, judged: false, ask }
 }

@@ -1,4 +1,4 @@
-//! How late requests are kept out in one run of a case, and the times that all processes are configured with.
+//! The protection against late requests in one run of a case, and the times that all processes are configured with.
 
 use std::time::Duration;
 
@@ -6,28 +6,29 @@ use crate::origin::AccountIsolation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixLevel {
-    /// By nothing: as with every lock without a fence.
+    /// No protection, as with every lock without fencing.
     None,
-    /// By time: the next holder after one that left without a record waits until the requests of that one are over.
+    /// Time: after a holder that left no final record, the next holder waits until the former one's requests are
+    /// over.
     Delay,
-    /// The service, in the transaction of the effect.
+    /// The service compares tokens, in the transaction of the effect.
     Upstream,
-    /// A guard beside a service that compares nothing.
+    /// A guard before a service that compares nothing.
     Guard,
 }
 
-/// Longer than a session of 2 s and two ticks: another gateway gets the key meanwhile. Shorter than any client waits for
-/// the answer.
+/// The duration of a long execution: longer than a session of 2 s and two ticks, so that another gateway gets the
+/// key meanwhile, and shorter than any client waits for the response.
 pub const LONG: Duration = Duration::from_millis(3600);
 
-/// So long a guard waits for the service.
+/// The time that a guard waits for the service's response.
 pub const RESPONSE: Duration = Duration::from_secs(4);
 
-/// Whatever a guard has let in is over by then.
+/// The time within which every admitted request is over.
 pub const MAX_EXECUTION: Duration = Duration::from_secs(5);
 
 impl MatrixLevel {
-    /// As policies spell it.
+    /// The name of the level in policies.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -44,7 +45,7 @@ impl MatrixLevel {
         }
     }
 
-    /// Tokens are compared at this level.
+    /// True if tokens are compared at this level.
     pub const fn compares(self) -> bool {
         matches!(self, Self::Upstream | Self::Guard)
     }

@@ -1,4 +1,4 @@
-//! A case as data, and how one run of it is played and judged.
+//! A case as data, and the playing and judging of its runs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,26 +17,27 @@ pub struct MatrixCase {
     pub name: &'static str,
     /// The number in the list of `tests/faults/README.md`.
     pub number: &'static str,
-    /// No law may be broken at these levels.
+    /// The levels at which no invariant may be broken.
     pub holds_at: &'static [MatrixLevel],
-    /// At these levels a law must be broken. Otherwise the accident would prove nothing at the other levels.
+    /// The levels at which an invariant must be broken. Otherwise the accident would prove nothing at the other
+    /// levels.
     pub breaks_at: &'static [MatrixLevel],
     pub apparatus: CaseSetup,
     pub accident: AccidentFn,
     pub least: MinimumCoverage,
-    /// Each key is served again within this time.
+    /// The time within which each key must be served again.
     pub recovers_within: Duration,
 }
 
-/// The least that a run must have met. A run that has met less shows nothing.
+/// The minimum of a run. A run with less shows nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct MinimumCoverage {
     pub executions: usize,
-    /// How often a key went from one gateway to another.
+    /// The number of times that a key went from one gateway to another.
     pub hand_overs: usize,
-    /// Stale requests that were refused. This counts only at the levels at which tokens are compared.
+    /// The number of stale requests that were refused, at the levels at which tokens are compared.
     pub stale: usize,
-    /// Executions that were in flight at the accident.
+    /// The number of executions in flight at the accident.
     pub hit: usize,
 }
 
@@ -49,7 +50,7 @@ pub struct CaseRun {
 }
 
 impl MatrixCase {
-    /// The runs of the case at all its levels.
+    /// The runs of the case at all of its levels.
     pub fn runs(&'static self, seed: u64) -> impl Iterator<Item = CaseRun> {
         let levels = self.holds_at.iter().chain(self.breaks_at);
         levels.map(move |level| CaseRun { case: self, level: *level, seed })
@@ -57,12 +58,12 @@ impl MatrixCase {
 }
 
 impl CaseRun {
-    /// The run has to break a law.
+    /// True if the run has to break an invariant.
     pub fn is_control(&self) -> bool {
         self.case.breaks_at.contains(&self.level)
     }
 
-    /// Plays the run. Returns the servers for another run.
+    /// Plays the run. Returns its verdict, and the servers for another run.
     pub async fn run(self, ensemble: Ensemble) -> (RunVerdict, Ensemble) {
         let CaseSetup { ways, gateways, .. } = self.case.apparatus;
         if ways != NetworkSetup::Namespaces {
@@ -72,7 +73,7 @@ impl CaseRun {
             Ok(namespaces) => namespaces,
             Err(reason) => return (self.empty_verdict(Verdict::Skipped, reason), ensemble),
         };
-        // Servers on loopback cannot be reached from a namespace.
+        // A namespace cannot reach servers on loopback, so start others at the address of the bridge.
         let own = Ensemble::start_at(namespaces.machine()).await;
         let (ruling, _own) = self.play_at((own, Some(namespaces))).await;
         (ruling, ensemble)
@@ -91,7 +92,7 @@ impl CaseRun {
         }
     }
 
-    /// The ruling of a run that has shown nothing.
+    /// The verdict of a run that has shown nothing.
     pub fn empty_verdict(self, verdict: Verdict, reason: String) -> RunVerdict {
         RunVerdict {
             case: self.case.name.to_owned(),
@@ -111,8 +112,8 @@ impl CaseRun {
     fn judge(self, shown: &RunResult) -> RunVerdict {
         let broken = find_violations(&shown.chronicle, self.level);
         let history = shown.chronicle.history_by(super::run_log::ExecutionInterval::Effect);
-        // Where gateways forward requests, the gateway that got the request may be another one than the holder. The
-        // run then counts tenures.
+        // If gateways forward requests, the gateway that got a request may not be the holder, so count tenures and
+        // not handovers.
         let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
         let executions = history.executions.len();
         let why_not =
@@ -151,14 +152,14 @@ impl CaseRun {
         if expected.is_empty() {
             return Some("a control that breaks nothing".to_owned());
         }
-        // A control makes no promise about recovery, because no service compares tokens there.
+        // A control makes no promise about recovery, because its service compares no tokens.
         let other: Vec<&InvariantViolation> =
             other.into_iter().filter(|breach| breach.law != super::invariants::Invariant::Recovery).collect();
         (!other.is_empty()).then(|| describe(other.into_iter()))
     }
 }
 
-/// How often each law was broken.
+/// The number of violations of each invariant.
 fn count_by_invariant(broken: &[InvariantViolation]) -> String {
     let mut laws = BTreeMap::new();
     for breach in broken {
@@ -168,7 +169,7 @@ fn count_by_invariant(broken: &[InvariantViolation]) -> String {
     counts.join(", ")
 }
 
-/// The counts of all breaches, and the first three in full.
+/// The number of violations of each invariant, and the first three violations in full.
 fn describe<'a>(broken: impl Iterator<Item = &'a InvariantViolation>) -> String {
     let broken: Vec<InvariantViolation> = broken.cloned().collect();
     let first: Vec<String> = broken.iter().take(3).map(InvariantViolation::to_string).collect();
@@ -202,7 +203,7 @@ mod tests {
         recovers_within: Duration::from_secs(1),
     };
 
-    /// One execution whose addition is missing in the balance.
+    /// An execution whose addition is missing in the balance.
     fn loss() -> KeyExecution {
         let began = Instant::now();
         let ended = Some(Instant::now());
@@ -224,7 +225,7 @@ mod tests {
         (ruling.verdict, ruling.reason)
     }
 
-    /// A run with fewer stale refusals than its case demands fails, whatever else it has shown.
+    /// A run with fewer stale refusals than its case requires fails, whatever else it has shown.
     #[test]
     fn underexercised_run_fails() {
         let (verdict, why) = judge_run(MatrixLevel::Guard, 1, RunLog::default());
@@ -232,10 +233,10 @@ mod tests {
         assert_eq!(judge_run(MatrixLevel::Guard, 2, RunLog::default()), (Verdict::Pass, String::new()));
     }
 
-    /// A run without fencing passes only if it breaks an invariant that needs a fence, and no other.
+    /// A run at level `none` passes only if it breaks an invariant that needs fencing, and no other invariant.
     #[test]
     fn control_run_breaks_fenced_invariants_only() {
-        // No service compares tokens there, so none is refused.
+        // No service compares tokens at this level, so no request is refused as stale.
         let (verdict, why) = judge_run(MatrixLevel::None, 0, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "a control that breaks nothing"));
         let lost = RunLog { deeds: vec![loss()], ..RunLog::default() };

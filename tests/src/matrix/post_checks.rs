@@ -1,4 +1,4 @@
-//! The state after a run, when no client sends requests any more: leftovers, and the watermarks of the guards.
+//! The state after a run, when no client sends requests any more: what is left, and the watermarks of the guards.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ const OF_GATEWAYS: [&str; 4] = [
 const OF_GUARDS: [&str; 3] =
     ["fencegate_guard_in_flight", "fencegate_guard_in_doubt", "fencegate_guard_keys_in_quarantine"];
 
-/// The newest token that a guard remembers of each of these keys.
+/// The newest token that a guard remembers for each of these keys.
 pub(super) async fn read_watermarks(
     guard: &Guard,
     keys: impl Iterator<Item = &String>,
@@ -37,8 +37,8 @@ pub(super) async fn read_watermarks(
     marks
 }
 
-/// The nodes and gauges that are not gone in time. `forever`: gateways keep their tenures where no other request
-/// waits for the keys, so lock nodes and held locks may stay.
+/// The nodes and gauges that have not gone in time. `forever`: lock nodes and held locks may stay, because gateways
+/// keep a key until another request waits for it.
 pub(super) async fn leftovers(
     tree: &ZnodeTree,
     stations: &[GatewayNode],

@@ -1,4 +1,4 @@
-//! The report of all runs: written after each, and read again by a resumed run.
+//! The report of all runs. It is written after each run, and a resumed run reads it.
 
 use std::{
     fs, io,
@@ -14,17 +14,17 @@ use super::{
     verdict::{RunVerdict, Verdict},
 };
 
-/// All of one state of the sources.
+/// The verdicts of all runs with one state of the sources.
 #[derive(Debug)]
 pub struct MatrixReport {
     folder: PathBuf,
-    /// Which state of the sources it is about.
+    /// The state of the sources.
     state: String,
     pub rulings: Vec<RunVerdict>,
 }
 
 impl MatrixReport {
-    /// Goes on with what is in the folder, where that is about the same state of the sources.
+    /// Continues the report in the folder, if it is about the same state of the sources.
     pub fn resume(folder: &Path, state: &str) -> Self {
         let read = || {
             if fs::read_to_string(folder.join(STATE)).ok()? != state {
@@ -34,12 +34,12 @@ impl MatrixReport {
             report.as_array()?.iter().map(RunVerdict::from_json).collect()
         };
         let mut rulings: Vec<RunVerdict> = read().unwrap_or_default();
-        // What was skipped may find its time, or its machine, now.
+        // Leave out runs that were skipped, so that they are tried again: there may be time for them now.
         rulings.retain(|ruling| ruling.verdict != Verdict::Skipped);
         Self { folder: folder.to_owned(), state: state.to_owned(), rulings }
     }
 
-    /// Begins anew.
+    /// Begins a new report.
     pub fn new(folder: &Path, state: &str) -> Self {
         Self { folder: folder.to_owned(), state: state.to_owned(), rulings: Vec::new() }
     }
@@ -50,10 +50,10 @@ impl MatrixReport {
         })
     }
 
-    /// Adds what came of a run, and writes all of it.
+    /// Adds the verdict of a run, and writes the whole report.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// Returns an error if the folder cannot be written.
     pub fn add(&mut self, ruling: RunVerdict) -> io::Result<()> {
         self.rulings.push(ruling);
         fs::create_dir_all(&self.folder)?;
@@ -63,7 +63,7 @@ impl MatrixReport {
         self.replace(STATE, &self.state)
     }
 
-    /// By rename: an interrupted run leaves the old file or the new one.
+    /// Replaces a file by a rename, so that an interrupted run leaves the old file or the new one.
     fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let next = self.folder.join(format!("{name}.next"));
         fs::write(&next, text)?;
@@ -74,7 +74,7 @@ impl MatrixReport {
 const REPORT: &str = "report.json";
 const STATE: &str = "state";
 
-/// The commit of the sources, and what was changed since.
+/// The commit of the sources, and a hash of the changes since.
 ///
 /// # Panics
 /// If git is missing.
@@ -88,7 +88,7 @@ pub fn state_of_sources(root: &Path) -> String {
     format!("{commit} {:016x}\n", changed.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
 }
 
-/// FNV-1a: a name for a text that needs no protection against forgery.
+/// One step of FNV-1a, a hash that does not protect against forgery, which is not needed here.
 fn fnv(hash: u64, byte: u8) -> u64 {
     (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
 }
@@ -114,7 +114,8 @@ mod tests {
         }
     }
 
-    /// A resumed report has the rulings on the same sources without the skipped runs, and none on other sources.
+    /// A resumed report has the verdicts about the same sources except those of skipped runs, and none about other
+    /// sources.
     #[test]
     fn resume_keeps_rulings_of_same_sources() {
         let place = scratch::temp_dir();

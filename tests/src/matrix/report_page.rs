@@ -1,4 +1,4 @@
-//! The report as a page: a table of all runs, and for each case how long recovery took. No scripts.
+//! The report as an HTML page without scripts: a table of all runs, and a chart of the recovery times of each case.
 
 use std::collections::BTreeMap;
 
@@ -43,20 +43,20 @@ fn row(ruling: &RunVerdict) -> String {
     )
 }
 
-/// `None` where no recovery was measured.
+/// The section of a case; `None` if no recovery was measured.
 fn section(case: &str, rulings: &[&RunVerdict]) -> Option<String> {
     let times: Vec<f64> = rulings.iter().filter_map(|ruling| ruling.recovery).collect();
     let longest = times.iter().copied().reduce(f64::max)?;
     Some(format!("<h3>{}</h3>{}\n", escape_html(case), bars(&times, longest)))
 }
 
-/// Enough columns to show a difference.
+/// The number of columns of a chart: enough to show a difference.
 const COLUMNS: usize = 20;
 const WIDTH: usize = 26;
 const HEIGHT: usize = 60;
 
 fn bars(times: &[f64], longest: f64) -> String {
-    // A column is whole quarters of a second wide, so that people can read the labels.
+    // The width of a column is a multiple of a quarter of a second, so that the labels are readable.
     let step = (longest / f64::from(u32::try_from(COLUMNS - 1).unwrap_or(1)) / 0.25).ceil().max(1.0) * 0.25;
     let within = |column: usize| {
         let from = step * column as f64;
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Every recovery time is counted in one bar of the chart, and no text of a ruling becomes markup.
+    /// Every recovery time is counted in one bar of the chart, and no text of a verdict becomes markup.
     #[test]
     fn times_are_charted_and_text_escaped() {
         let page = page(&[ruling(0.1, "<script>"), ruling(0.2, ""), ruling(2.6, ""), ruling(5.0, "")]);

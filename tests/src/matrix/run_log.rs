@@ -1,4 +1,4 @@
-//! The record of one run: the executions, the answers of the clients, and the state that was left behind.
+//! The record of one run: the executions, the responses of the clients, and the state after the run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,32 +17,32 @@ use crate::{
 pub struct RunLog {
     pub deeds: Vec<KeyExecution>,
     pub asked: Vec<ClientAttempt>,
-    /// Requests that the service refused because their token was stale.
+    /// The number of requests that the service refused because their token was stale.
     pub stale: usize,
     /// The newest token of each key that the guard or the comparing service remembers.
     pub marks: BTreeMap<String, FencingToken>,
     pub balances: BTreeMap<String, u64>,
-    /// The nodes and gauges that should have been gone once everything was quiet, and were not.
+    /// The nodes and gauges that remained after the run and should not.
     pub leftovers: Vec<String>,
-    /// The accident, after which every key has to be served again.
+    /// The accident, after which every key has to be served again; `None` if there was none.
     pub struck: Option<AccidentTime>,
-    /// Gateways forward requests to the one that holds the key.
+    /// True if gateways forward requests to the holder of the key.
     pub forwards: bool,
 }
 
 /// One execution of one key. A request for several keys counts as one execution of each.
 #[derive(Debug, Clone)]
 pub struct KeyExecution {
-    /// The execution as seen at the listener, with the gateway that got the client's request.
+    /// The execution as the listener saw it, with the gateway that got the client's request.
     pub door: Execution,
     pub effect: AccountEffect,
 }
 
-/// One attempt of a client, and how it ended.
+/// One attempt of a client, and its result.
 #[derive(Debug, Clone)]
 pub struct ClientAttempt {
     pub id: String,
-    /// The operation that the attempt belongs to, where several attempts repeat one operation.
+    /// The operation of the attempt, if attempts repeat operations.
     pub operation: Option<String>,
     pub path: String,
     pub writes: bool,
@@ -50,11 +50,11 @@ pub struct ClientAttempt {
     pub gateway: usize,
     pub invoked: Instant,
     pub completed: Instant,
-    /// `None`: there was no complete answer, or the client has hung up.
+    /// `None` if there was no complete response, or the client has disconnected.
     pub told: Option<ResponseContent>,
 }
 
-/// The content of a complete answer.
+/// The content of a complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseContent {
     pub status: u16,
@@ -62,7 +62,7 @@ pub struct ResponseContent {
     pub body: String,
 }
 
-/// The moment of the accident, and the time within which each path has to be served again.
+/// The time of the accident, and the time within which each path has to be served again.
 #[derive(Debug, Clone)]
 pub struct AccidentTime {
     pub from: Instant,
@@ -70,22 +70,22 @@ pub struct AccidentTime {
     pub paths: Vec<String>,
 }
 
-/// The interval for which a request counts as executed.
+/// The interval in which a request counts as being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecutionInterval {
-    /// From the first byte of its head to the last one of its answer.
+    /// From the first byte of the request to the last byte of the response, at the listener.
     Door,
-    /// The time in which the service worked, as the service recorded it.
+    /// The time in which the service worked, as it recorded it.
     Effect,
 }
 
-/// The name of the gateway to which an attempt was sent.
+/// The name of the gateway to which an attempt was sent, from the attempt's id.
 pub fn attempt_id(id: &str) -> &str {
     id.rsplit_once('@').map_or("", |(_, gateway)| gateway)
 }
 
 impl KeyExecution {
-    /// One deed for each key of a request.
+    /// The executions of a request: one for each of its keys.
     fn from_record(record: &RequestRecord) -> Vec<Self> {
         let Some(effect) = record.effect else { return Vec::new() };
         let door = Execution::from_record(record);
@@ -119,14 +119,14 @@ impl ClientAttempt {
             .is_some_and(|told| told.outcome == Some(FencingOutcome::Done) && told.status == 200)
     }
 
-    /// The outcome of this very attempt. A 412 means that the service did nothing, and a 409 may be about an earlier
+    /// The outcome of this attempt. A 412 means that the service did nothing, and a 409 may be about an earlier
     /// attempt of the same operation, so both give `None`.
     fn own_outcome(&self) -> Option<FencingOutcome> {
         let told = self.told.as_ref()?;
         told.outcome.filter(|_| !matches!(told.status, 409 | 412))
     }
 
-    /// The client received the answer that its operation is done, by this attempt or by another one.
+    /// True if the client was told that its operation is done, by this attempt or by another one.
     pub fn is_settled(&self) -> bool {
         let told = self.told.as_ref().and_then(|told| told.outcome);
         matches!(told, Some(FencingOutcome::Done | FencingOutcome::Replayed))
@@ -138,7 +138,7 @@ impl ClientAttempt {
 }
 
 impl RunLog {
-    /// The executions that the service has recorded.
+    /// The record of the executions that a service has seen.
     pub fn from_log(log: &OriginLog) -> Self {
         let deeds = log.records.iter().flat_map(KeyExecution::from_record).collect();
         let stale = log.records.iter().filter(|record| record.stale).count();
@@ -146,7 +146,7 @@ impl RunLog {
     }
 
     pub fn history_by(&self, reading: ExecutionInterval) -> History {
-        // A request for several keys has one answer for all of them. Its id therefore stands in one execution only.
+        // A request for several keys has one response, so give the attempt's id only to its first execution.
         let mut named = BTreeSet::new();
         let executions = self.deeds.iter().map(|deed| {
             let first = named.insert((deed.id(), deed.door.began));
@@ -160,8 +160,8 @@ impl RunLog {
         History { executions: executions.collect(), attempts: told.collect() }
     }
 
-    /// The time from the accident until each path was served to a request that was sent afterwards. `None` if one
-    /// path never was.
+    /// The time from the accident until, for each path, a request that was sent after the accident was served.
+    /// `None` if a path was not served any more.
     pub fn recovery(&self) -> Option<Duration> {
         let AccidentTime { from, paths, .. } = self.struck.as_ref()?;
         let first = |path: &String| {

@@ -1,4 +1,4 @@
-//! Plays runs beside each other, each for itself: one that panics or hangs affects no other.
+//! Plays runs at the same time. A run that panics or hangs does not affect the others.
 
 use std::{
     any::Any,
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::ensemble::Ensemble;
 
-/// Longer than any run that does not hang.
+/// The time after which a run counts as hanging.
 const HANGS: Duration = Duration::from_secs(180);
 
-/// What most runs take at most. None begins that would not end in time.
+/// The time that most runs take at most. No run begins that would not end in time.
 const USUAL: Duration = Duration::from_secs(45);
 
-/// So many at a time, in order, and none that would end later. `tell` gets each ruling as soon as its run is over.
+/// Plays runs in their order, `lanes` at a time, until `until`. `tell` gets each verdict as soon as its run is over.
 pub async fn run_all(runs: Vec<CaseRun>, lanes: usize, until: Instant, mut tell: impl FnMut(RunVerdict)) {
     let waiting = Arc::new(Mutex::new(VecDeque::from(runs)));
     let (told, mut rulings) = mpsc::unbounded_channel();
@@ -54,11 +54,11 @@ async fn run_lane(
     }
 }
 
-/// Takes the servers that the run before has left, and leaves them for the next one.
+/// Plays one run on the servers of the run before, and leaves them for the next one.
 async fn run_one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
     let servers = ensemble.take();
     let mut played = tokio::spawn(async move {
-        // What keeps servers from starting fails this run, and not the lane with all runs that are left.
+        // Start servers within the task: if they do not start, this run fails, and the lane goes on with the others.
         let servers = match servers {
             Some(servers) => servers,
             None => Ensemble::start().await,
@@ -77,7 +77,7 @@ async fn run_one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
         }
         Err(_) => {
             played.abort();
-            // Its processes end with it.
+            // Wait for the end of the task, which ends the processes of the run.
             drop(played.await);
             run.empty_verdict(Verdict::Fail, format!("not over after {HANGS:?}"))
         }

@@ -1,4 +1,4 @@
-//! A service behind a relay, and behind a filter, in cases about requests that arrive late.
+//! A service behind a relay and a filter, for cases about requests that arrive late.
 
 use std::net::SocketAddr;
 
@@ -7,14 +7,14 @@ use fencegate_testkit::fault_proxy::FaultProxy;
 use super::setup::HopSetup;
 use crate::guard::{Guard, GuardLaunch};
 
-/// One listener of the service, with the proxy in front of it.
+/// One listener of the service, with the proxies before it.
 pub struct ServiceRelay {
     pub relay: FaultProxy,
     pub filter: Option<Guard>,
 }
 
 impl ServiceRelay {
-    /// None: no proxy is in front of the listener.
+    /// Starts the proxies of `hops` before a listener; `None` if there are none.
     pub(super) async fn start_before(door: SocketAddr, hops: HopSetup) -> Option<Self> {
         let filter = match hops {
             HopSetup::Nothing => return None,
@@ -28,7 +28,7 @@ impl ServiceRelay {
         Some(Self { relay, filter })
     }
 
-    /// Where guards and gateways reach the service.
+    /// The address at which guards and gateways reach the service.
     pub fn address(&self) -> SocketAddr {
         self.relay.address
     }

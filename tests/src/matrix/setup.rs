@@ -10,15 +10,16 @@ pub struct CaseSetup {
     pub speech: ClientProtocol,
     pub gateways: usize,
     pub guards: GuardSetup,
-    /// Where operations are recorded, for clients that name them.
+    /// The store of operations, for clients that name operations.
     pub once: OperationStore,
-    /// Whether the ways of the first gateway can be cut.
+    /// The connections of the first gateway that can be cut.
     pub ways: NetworkSetup,
     pub hops: HopSetup,
-    /// The clocks of the first gateway can be set, and the guard demands tickets, because a ticket carries a time.
+    /// True if the clocks of the first gateway can be set. The guard then requires tickets, because a ticket has a
+    /// time.
     pub clocks: bool,
     pub requests: ForwardMode,
-    /// The session timeout, T in the bounds of recovery.
+    /// The session timeout.
     pub session: Duration,
 }
 
@@ -45,7 +46,7 @@ pub enum OperationStore {
     InZooKeeper,
 }
 
-/// The proxies from the first gateway to other processes.
+/// The connections from the first gateway to other processes that can be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkSetup {
     Direct,
@@ -57,24 +58,24 @@ pub enum NetworkSetup {
     Namespaces,
 }
 
-/// The proxy between the service and its caller, a guard or a gateway.
+/// The proxies between the service and its client, which is a guard or a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HopSetup {
     Nothing,
     /// A relay that can deliver late what it has acknowledged.
     Relay,
-    /// The same, and behind it a filter that refuses what comes after its moment.
+    /// The relay, and behind it a filter that refuses requests after their `Fencing-Not-After`.
     Filter,
-    /// The same filter, and it lets pass what it would refuse.
+    /// The relay and the filter, which only observes: it lets pass what it would refuse.
     ObservingFilter,
 }
 
-/// How a gateway treats requests for a key that another gateway holds.
+/// The handling of requests for a key that another gateway holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardMode {
     /// The gateway waits for the key.
     Wait,
-    /// The gateway sends the request on to the holder.
+    /// The gateway forwards the request to the holder.
     Forward,
 }
 

@@ -1,4 +1,4 @@
-//! The guards, the gateways and the protocol of the clients, as a case and its level demand them.
+//! The guards, the gateways and the protocol of the clients, as a case and its level require.
 
 use std::{
     any::Any,
@@ -32,14 +32,14 @@ use crate::{
     zookeeper_proxy::ZooKeeperProxy,
 };
 
-/// Things that have to live as long as a run.
+/// Values that have to live as long as a run.
 pub(super) type RunResources = Vec<Box<dyn Any + Send + Sync>>;
 
-/// What a run is set up on.
+/// The site, the servers and the namespaces of a run.
 pub(super) struct RunContext<'a> {
     pub(super) guarded: &'a GuardedSite,
     pub(super) ensemble: &'a Ensemble,
-    /// Where each gateway has one of its own.
+    /// The network namespaces of the gateways, if each has one.
     pub(super) namespaces: Option<&'a NetworkNamespaces>,
 }
 
@@ -54,7 +54,7 @@ impl RunContext<'_> {
         self.namespaces.map_or(Ipv4Addr::LOCALHOST, |namespaces| namespaces.address(number))
     }
 
-    /// Has gateways start in their namespaces, if there are any, and lets operators reach them there.
+    /// Makes gateways start in their namespaces, if there are any, and makes their admin listeners reachable there.
     pub(super) fn enter_namespaces(&self, stations: &mut [GatewayNode], kept: &mut RunResources) {
         let Some(namespaces) = self.namespaces else { return };
         let folder = scratch::temp_dir();
@@ -133,7 +133,7 @@ fn with_short_times(launch: GuardLaunch) -> GuardLaunch {
         .with("/settle", "5s")
 }
 
-/// The key with which gateways sign tickets for guards, where the case is about clocks.
+/// The setting of the key with which gateways sign tickets for guards, if the case is about clocks.
 pub(super) async fn tickets(apparatus: &CaseSetup, kept: &mut RunResources) -> Option<Value> {
     if !apparatus.clocks {
         return None;
@@ -145,7 +145,7 @@ pub(super) async fn tickets(apparatus: &CaseSetup, kept: &mut RunResources) -> O
     Some(json!({"secret_file": file}))
 }
 
-/// Whether the sender may rely on a filter.
+/// The `not_after` of the filter's client: whether it may rely on a filter.
 fn not_after_setting(hops: HopSetup) -> &'static str {
     match hops {
         HopSetup::Nothing | HopSetup::Relay => "ignored",
@@ -153,7 +153,7 @@ fn not_after_setting(hops: HopSetup) -> &'static str {
     }
 }
 
-/// The n-th gateway, not started yet.
+/// The configuration of the n-th gateway, which is not started yet.
 pub(super) async fn create_gateway_node(
     apparatus: &CaseSetup,
     level: MatrixLevel,
@@ -167,7 +167,7 @@ pub(super) async fn create_gateway_node(
     let name = format!("gw-{}", number + 1);
     let ports = free_ports(2);
     let address = SocketAddr::from((place.address(number), ports[0]));
-    // Every accident of a single gateway happens to the first one.
+    // Only the first gateway has accidents, so only its connections can be cut.
     let ways = if number == 0 { apparatus.ways } else { NetworkSetup::Direct };
     let mut links = Vec::new();
     if ways == NetworkSetup::CutToZooKeeper {
@@ -202,7 +202,7 @@ pub(super) async fn create_gateway_node(
         MatrixLevel::None | MatrixLevel::Delay => {
             policy.with("/upstreams/ledger/not_after", not_after_setting(apparatus.hops))
         }
-        // A comparing service refuses late requests itself, and a guard has a setting of its own.
+        // A comparing service refuses late requests itself, and a guard has its own setting.
         MatrixLevel::Upstream | MatrixLevel::Guard => policy,
     };
     let policy = apparatus.errand.routes(policy, &once_setting(apparatus.once));
@@ -255,7 +255,7 @@ fn at_level(guarded: &GuardedSite, level: MatrixLevel, name: &str, endpoints: &[
     policy.with("/upstreams/ledger/connect_timeout", "500ms")
 }
 
-/// Lets gateways grant leases, where clients hold some.
+/// Makes gateways grant leases, if clients hold some.
 pub(super) fn enable_leases(errand: WorkloadKind, stations: &mut [GatewayNode], kept: &mut RunResources) {
     if errand != WorkloadKind::PayUnderLeases {
         return;

@@ -1,8 +1,8 @@
-//! What came of one run: as the report has it, and as it is read again.
+//! The result of one run, and its stored form.
 
 use serde_json::{Value, json};
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunVerdict {
     pub case: String,
@@ -11,10 +11,10 @@ pub struct RunVerdict {
     pub executions: usize,
     pub hand_overs: usize,
     pub stale: usize,
-    /// Executions in flight when it happened.
+    /// The number of executions in flight at the accident.
     pub hit: usize,
     pub violations: usize,
-    /// In seconds.
+    /// The time of recovery in seconds.
     pub recovery: Option<f64>,
     pub verdict: Verdict,
     pub reason: String,
@@ -42,7 +42,7 @@ impl Verdict {
 }
 
 impl RunVerdict {
-    /// As the report has it.
+    /// The stored form of the verdict.
     pub fn to_json(&self) -> Value {
         json!({
             "case": self.case, "level": self.level, "seed": self.seed,
@@ -52,7 +52,7 @@ impl RunVerdict {
         })
     }
 
-    /// None where it is none.
+    /// Reads a stored verdict; `None` if the value is not one.
     pub fn from_json(value: &Value) -> Option<Self> {
         let text = |name: &str| value[name].as_str().map(str::to_owned);
         let count = |name: &str| value[name].as_u64().and_then(|count| usize::try_from(count).ok());

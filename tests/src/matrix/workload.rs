@@ -1,4 +1,4 @@
-//! The requests of the clients: their keys, whether they read or write, and whether they name an operation.
+//! The requests of clients: their keys, whether they read or write, and whether they name an operation.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ use crate::{
 pub enum WorkloadKind {
     /// Each request pays to one account.
     Pay,
-    /// The same with an operation for each payment. The client repeats the operation until it has the outcome.
+    /// Each payment is an operation, which the client repeats until it has the outcome.
     PayOnce,
     /// Half of the requests only read.
     ReadAndPay,
     /// Each request changes two accounts.
     Swap,
-    /// Some of the clients hold leases, and pay under these.
+    /// Some of the clients hold leases, and pay under them.
     PayUnderLeases,
 }
 
-/// How many accounts there are.
+/// The number of accounts.
 pub const ACCOUNTS: usize = 4;
 
-/// The requests of one client, one after the other.
+/// The requests of one client, in succession.
 pub struct Workload {
     errand: WorkloadKind,
     client: usize,
-    /// How many operations or payments the client has begun.
+    /// The number of operations or payments that the client has begun.
     begun: usize,
     /// The operation and the path that the client has to repeat.
     open: Option<(String, String)>,
-    /// Where the client holds leases.
+    /// The leases of the client, if it uses them.
     leases: Option<LeaseWorkload>,
 }
 
@@ -57,7 +57,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The routes that take such requests.
+    /// Sets the routes that these requests need.
     pub fn routes(self, policy: TestPolicy, once: &Value) -> TestPolicy {
         match self {
             Self::Pay => policy,
@@ -75,7 +75,7 @@ impl WorkloadKind {
         }
     }
 
-    /// A request that changes something and works for so long.
+    /// A request for an accident that changes an account and takes the time `work`.
     pub fn extra_request(self, path: &str, id: &str, work: Duration) -> PaymentRequest {
         let operation = (self == Self::PayOnce).then(|| format!("op-{id}"));
         PaymentRequest {
@@ -89,7 +89,7 @@ impl WorkloadKind {
     }
 
     pub fn begin(self, client: usize) -> Workload {
-        // One client of four, all of which wait for their answers.
+        // Every fourth client uses leases. These clients wait for their responses.
         let leases = (self == Self::PayUnderLeases && client % 4 == 3).then(LeaseWorkload::default);
         Workload { errand: self, client, begun: 0, open: None, leases }
     }
@@ -124,14 +124,15 @@ impl Workload {
         }
     }
 
-    /// The answer decides whether the client repeats the operation.
+    /// Records the response, which decides whether the client repeats the operation.
     pub fn record_answer(&mut self, answer: Option<&ClientResponse>) {
         if let Some(leases) = &mut self.leases {
             leases.record_answer(answer);
         }
         let known = answer.and_then(ClientResponse::outcome);
         let settled = matches!(known, Some(FencingOutcome::Done | FencingOutcome::Replayed));
-        // After a 409 the outcome stays unknown to clients. An operator has to decide.
+        // After a 409 the outcome stays unknown to the client until an operator resolves it, so it does not repeat
+        // the operation.
         let given_up = answer.is_some_and(|answer| answer.status == 409);
         if settled || given_up {
             self.open = None;

@@ -1,7 +1,9 @@
-//! What the client library does with one session: sends, listens, keeps it alive, comes back after a break.
+//! The client library's part of one session: sends requests, receives answers, keeps the session alive, and
+//! reconnects.
 //!
-//! Times and habits are those of `zookeeper-client` 0.11: T being the session timeout, it pings after 3/20 T of its
-//! own silence, gives a connection up after 2/5 T of the server's, and the session after 7/5 T.
+//! Its times are those of `zookeeper-client` 0.11. With the session timeout T, it pings after 3/20 T without a
+//! request of its own, abandons a connection after 2/5 T without a message from the server, and the session after
+//! 7/5 T.
 
 mod client_state;
 mod phases;
@@ -37,7 +39,7 @@ pub(super) struct SessionClientSim {
     wire: Rc<Wire>,
     timeout: Duration,
     talk: RefCell<ClientState>,
-    /// Something is due earlier than the task below expects.
+    /// Notified if something is due earlier than the task of [`Self::run`] expects.
     woken: Notify,
     changes: Cell<u64>,
     changed: Notify,
@@ -62,7 +64,7 @@ impl SessionClientSim {
         conversation
     }
 
-    /// Sends at once, or queues while there is no connection.
+    /// Sends a request at once, or queues it while there is no connection.
     pub(super) fn call(&self, request: ServerRequest) -> oneshot::Receiver<CallResult> {
         let (answer, heard) = oneshot::channel();
         let talk = &mut *self.talk.borrow_mut();
@@ -78,7 +80,7 @@ impl SessionClientSim {
         heard
     }
 
-    /// The owner is dropped: pending requests are sent, then the session is closed.
+    /// Closes the session when all pending requests are sent, after its owner was dropped.
     pub(super) fn close(&self) {
         let talk = &mut *self.talk.borrow_mut();
         talk.parting = CloseState::Wanted;
@@ -109,11 +111,11 @@ impl SessionClientSim {
         self.changed.notified().await;
     }
 
-    /// Lives until the session is over.
+    /// Delivers messages and handles timeouts until the session is over.
     async fn run(self: Rc<Self>) {
         loop {
             let now = Instant::now();
-            // One at a time: each may change what the next ones find.
+            // One event at a time, because each may change what is due next.
             while self.deliver_to_server(now) || self.deliver_to_client(now) || self.handle_timeouts(now) {}
             let Some(next) = self.next_due(now) else { return };
             tokio::select! {
@@ -173,7 +175,7 @@ impl SessionClientSim {
                     let watch = watch.map(|(path, aspect)| talk.watchers.add(path, aspect));
                     (told, watch)
                 });
-                // The receiver may be dropped already.
+                // The receiver may have been dropped, so the result is ignored.
                 answer.send(heard).ok();
             }
         }
@@ -200,7 +202,7 @@ impl SessionClientSim {
         true
     }
 
-    /// When there is something to do again; `None`: never.
+    /// The time at which something is due next; `None` if the session is over.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let talk = self.talk.borrow();
         let to_server = if self.reaches_server() { talk.to_server.next_due() } else { None };
@@ -211,7 +213,7 @@ impl SessionClientSim {
             ConnectionPhase::Connected => {
                 (talk.heard + self.silence_limit()).min(talk.spoke + self.ping_interval())
             }
-            // One that is due and was not made waits until the wire is mended.
+            // A reconnect that was due and impossible waits until the wire is mended, and not for a time.
             ConnectionPhase::Away { retry } if retry > now => retry.min(talk.heard + self.timeout * 7 / 5),
             ConnectionPhase::Away { .. } => talk.heard + self.timeout * 7 / 5,
         };
@@ -245,7 +247,8 @@ impl SessionClientSim {
 
     fn send_to_client(&self, message: ServerMessage) {
         let talk = &mut *self.talk.borrow_mut();
-        // A connection that is gone takes with it what was to come; see `watch_again` for the events.
+        // A message for a client that is not connected is lost; `rewatch` fires the missed watches after the
+        // reconnect.
         if talk.phase == ConnectionPhase::Connected {
             talk.to_client.put(self.wire.arrival(), message);
             self.wake();
@@ -256,7 +259,7 @@ impl SessionClientSim {
         self.ensemble.attach(session, self.itself.clone());
     }
 
-    /// Requests arrive as long as they are not held back, also those that the client has given up.
+    /// True if requests arrive at the server, including those that the client has given up.
     fn reaches_server(&self) -> bool {
         self.wire.flows_to_server() && self.ensemble.is_serving()
     }

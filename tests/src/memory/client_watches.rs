@@ -1,4 +1,4 @@
-//! The client's list of watches; unlike the server's it survives the loss of a connection.
+//! The client's list of watches. Unlike the server's list it survives the loss of a connection.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::server_watches::{WatchEvent, WatchKind};
 
-/// Fires once.
+/// A future that is ready when its watch has fired.
 #[derive(Debug)]
 pub struct SimWatch(oneshot::Receiver<()>);
 
@@ -23,7 +23,7 @@ impl Future for SimWatch {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // An error means that the session is gone, which is an event as well.
+        // An error means that the session is over, which counts as an event, too.
         Pin::new(&mut self.0).poll(cx).map(drop)
     }
 }
@@ -45,14 +45,14 @@ impl ClientWatches {
         }
     }
 
-    /// The session is over.
+    /// Fires all watches, because the session is over.
     pub(super) fn fire_all(&mut self) {
         for waiting in std::mem::take(&mut self.0).into_values() {
             fire(waiting);
         }
     }
 
-    /// What has to be watched again after a reconnect.
+    /// The watches that have to be set again after a reconnect.
     pub(super) fn active(&mut self) -> Vec<(String, WatchKind)> {
         self.0.retain(|_, waiting| {
             waiting.retain(|one| !one.is_closed());
@@ -68,7 +68,7 @@ impl ClientWatches {
 
 fn fire(waiting: Vec<oneshot::Sender<()>>) {
     for one in waiting {
-        // The receiver of the watch may be dropped already.
+        // The receiver of the watch may have been dropped, so the result is ignored.
         one.send(()).ok();
     }
 }

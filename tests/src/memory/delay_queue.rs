@@ -1,4 +1,4 @@
-//! One direction of a connection: what is put in comes out in the same order, later.
+//! One direction of a connection: messages come out later, in the order in which they were put in.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ impl<T> Default for DelayQueue<T> {
 }
 
 impl<T> DelayQueue<T> {
-    /// It comes out at `due`, or right behind what was put in before it.
+    /// Puts in a message, which comes out at `due`, but not before the messages that were put in earlier.
     pub(super) fn put(&mut self, due: Instant, item: T) {
         let due = self.0.back().map_or(due, |(before, _)| due.max(*before));
         self.0.push_back((due, item));

@@ -1,4 +1,4 @@
-//! The ensemble: the server with a clock, its clients, and the accidents that hit all of them.
+//! The ensemble: the server with a clock, its clients, and the accidents that concern all of them.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,19 +26,19 @@ use super::{
 
 #[derive(Debug, Clone)]
 pub struct EnsembleSettings {
-    /// Sessions expire at its multiples.
+    /// The server's tick: sessions expire at multiples of it.
     pub tick: Duration,
-    /// Session timeouts that are granted.
+    /// The session timeouts that the server grants.
     pub timeouts: Range<Duration>,
-    /// How long a message travels, each way, on a new wire.
+    /// The latency of a message in one direction, on a new wire.
     pub latency: Range<Duration>,
-    /// Between two removals of empty containers.
+    /// The interval in which empty containers are removed.
     pub containers: Duration,
     pub seed: u64,
 }
 
 impl Default for EnsembleSettings {
-    /// A server as the gateway's own tests start it, at no distance.
+    /// The settings of the real server that the tests use, with no latency.
     fn default() -> Self {
         let tick = Duration::from_millis(200);
         Self {
@@ -51,7 +51,7 @@ impl Default for EnsembleSettings {
     }
 }
 
-/// One ensemble, and as many handles on it as wanted.
+/// A handle of one ensemble, which can be cloned.
 #[derive(Debug, Clone)]
 pub struct SimEnsemble(Rc<EnsembleState>);
 
@@ -61,18 +61,18 @@ struct EnsembleState {
     began: Instant,
     service: Cell<EnsembleHealth>,
     server: RefCell<SimServer>,
-    /// The connection of a session at the moment.
+    /// The client that is connected for each session.
     attached: RefCell<BTreeMap<i64, Weak<dyn SessionHandle>>>,
     wires: RefCell<Vec<Weak<Wire>>>,
     dice: Rc<SeededRng>,
 }
 
-/// What speaks for a session, as the ensemble reaches it.
+/// The client of a session, as the ensemble calls it.
 pub(super) trait SessionHandle: fmt::Debug {
-    /// A watch has fired at the server.
+    /// Called when a watch has fired at the server.
     fn tell(&self, event: WatchEvent);
 
-    /// The server closes the connection.
+    /// Called when the server closes the connection.
     fn hang_up(&self);
 }
 
@@ -83,7 +83,8 @@ enum EnsembleHealth {
 }
 
 impl SimEnsemble {
-    /// Call it inside a `LocalSet`: it has two tasks, for expiry and for containers.
+    /// Starts an ensemble. It spawns two tasks, for expiry and for containers, so it must be called inside a
+    /// `LocalSet`.
     pub fn start(settings: EnsembleSettings) -> Self {
         let inner = Rc::new(EnsembleState {
             began: Instant::now(),
@@ -101,14 +102,14 @@ impl SimEnsemble {
         Self(inner)
     }
 
-    /// A wire for one client; its sessions run over it one after the other.
+    /// Makes a wire for one client, whose sessions use it one after the other.
     pub fn wire(&self) -> Rc<Wire> {
         let wire = Wire::new(self.0.settings.latency.clone(), self.0.dice.clone());
         self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
         wire
     }
 
-    /// No majority: connections break, nothing is answered, no session expires.
+    /// Takes the majority of servers away: connections break, no request is answered, and no session expires.
     pub fn fail(&self) {
         self.0.service.set(EnsembleHealth::Down);
         for wire in self.wires() {
@@ -116,7 +117,7 @@ impl SimEnsemble {
         }
     }
 
-    /// A new leader: every session has its whole timeout again.
+    /// Elects a new leader, which gives every session its whole timeout again.
     pub fn recover(&self) {
         self.with_server(|server, now| server.elect(now));
         self.0.service.set(EnsembleHealth::Up);
@@ -125,7 +126,7 @@ impl SimEnsemble {
         }
     }
 
-    /// Another ensemble answers at this one's address, empty, and counts its transactions from the start.
+    /// Replaces the ensemble by an empty one at the same address, which numbers its transactions from the beginning.
     pub fn wipe(&self) {
         for wire in self.wires() {
             wire.break_off(UndeliveredRequestFate::Lost);
@@ -133,33 +134,33 @@ impl SimEnsemble {
         self.with_server(|server, _| server.wipe());
     }
 
-    /// Containers that had a child once and have none now; the server does it by itself now and then.
+    /// Removes containers that had children and have none now, as the server does in its interval.
     pub fn remove_empty_containers(&self) {
         if self.is_serving() {
             self.with_server(|server, _| server.remove_empty_containers());
         }
     }
 
-    /// Another client deletes a node, if it is there and has no children.
+    /// Deletes a node as another client, if it exists and has no children.
     pub fn steal(&self, path: &str) {
         self.with_server(|server, _| server.steal(path));
     }
 
-    /// From the next transaction on that makes a node below `path`, another client comes there and leaves in this rhythm:
-    /// in the first half of each period it has just gone, and has removed the parent.
+    /// Makes another client remove the parent at `path` periodically, from the next transaction on that creates a
+    /// node below it: the parent is missing in the first half of each period.
     pub fn flap_parent(&self, path: &str, period: Duration) {
         self.with_server(|server, _| server.flap_parent(path, period));
     }
 
-    /// Pretends that so many children were made under `path`: sequence numbers go on from there.
+    /// Pretends that this number of children was created under `path`, from which sequence numbers go on.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the node does not exist.
     pub fn set_child_count(&self, path: &str, births: i32) {
         self.with_server(|server, _| server.tree_mut().set_child_count(path, births));
     }
 
-    /// Every path, sorted; no client request has this answer.
+    /// Every path, sorted. No request of a client gives this.
     pub fn paths(&self) -> Vec<String> {
         self.0.server.borrow().tree().paths().map(str::to_owned).collect()
     }
@@ -168,7 +169,7 @@ impl SimEnsemble {
         self.0.server.borrow().tree().stat(path)
     }
 
-    /// Sessions that live at the server.
+    /// The sessions that are alive at the server.
     pub fn sessions(&self) -> Vec<i64> {
         self.0.server.borrow().sessions().collect()
     }
@@ -230,7 +231,7 @@ impl SimEnsemble {
         }
     }
 
-    /// Does something at the server, and fires the watches before any client gets the answer.
+    /// Calls `act` with the server, and delivers the watch events before any client gets the answer.
     fn with_server<T>(&self, act: impl FnOnce(&mut SimServer, Duration) -> T) -> T {
         let (result, told) = {
             let mut server = self.0.server.borrow_mut();
@@ -250,7 +251,7 @@ impl SimEnsemble {
     }
 }
 
-/// At every multiple of `period` since the start, for as long as there is an ensemble.
+/// Calls `act` at every multiple of `period` since the start, until the ensemble is dropped.
 async fn run_every(period: Duration, ensemble: Weak<EnsembleState>, act: fn(&SimEnsemble)) {
     let mut next = Instant::now();
     loop {

@@ -2,7 +2,7 @@
 
 use fencegate_zookeeper::session::client::{CreatedNode, MultiError, MultiOp, NodeCreateMode, NodeStat};
 
-/// One request. Paths have been checked by the client, as its library does.
+/// One request. Its paths have been checked by the client, as the real library does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServerRequest {
     Create {
@@ -17,7 +17,7 @@ pub(super) enum ServerRequest {
         path: String,
         watch: bool,
     },
-    /// The children of several nodes.
+    /// Lists the children of several nodes.
     ChildrenOf {
         paths: Vec<String>,
     },
@@ -43,7 +43,7 @@ pub(super) enum ServerRequest {
     Close,
 }
 
-/// A `Step` that travels.
+/// A [`MultiOp`] that owns its data, so that it can be queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnedStep {
     Check { path: String, version: i32 },

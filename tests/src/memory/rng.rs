@@ -8,8 +8,8 @@ use std::{
 
 use fencegate_process::randomness::Randomness;
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). Behind a shared reference,
-/// because the gateway's own randomness is.
+/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). It works through a shared
+/// reference, because the gateway's trait for randomness requires that.
 #[derive(Debug)]
 pub struct SeededRng(AtomicU64);
 
@@ -26,23 +26,25 @@ impl SeededRng {
         z ^ (z >> 31)
     }
 
-    /// Evenly from 0 to `sides - 1`; 0 for a die without sides.
+    /// A number from 0 to `sides - 1`, evenly distributed; 0 if `sides` is 0.
     pub fn below(&self, sides: u64) -> u64 {
         self.next().checked_rem(sides).unwrap_or(0)
     }
 
-    /// An index into something of that length.
+    /// A random index into a list of this length.
     pub fn index(&self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("below a usize")
     }
 
+    /// A random choice.
+    ///
     /// # Panics
-    /// If there is none.
+    /// If there are no choices.
     pub fn one_of<'a, T>(&self, choices: &'a [T]) -> &'a T {
         &choices[self.index(choices.len())]
     }
 
-    /// Its start for an empty range.
+    /// A random duration in the range; its start if it is empty.
     pub fn within(&self, range: &Range<Duration>) -> Duration {
         let width = range.end.saturating_sub(range.start).as_nanos();
         range.start + Duration::from_nanos(self.below(u64::try_from(width).unwrap_or(u64::MAX)))

@@ -1,4 +1,4 @@
-//! A server without a clock of its own: it counts transactions, keeps the sessions, and fires the watches.
+//! A server without a clock of its own: it numbers transactions, keeps sessions, and fires watches.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,22 +10,22 @@ use super::{
     tree::ZnodeTree,
 };
 
-/// Everything that survives the loss of a connection. Times count from the start of the ensemble.
+/// The state that survives the loss of a connection. Times count from the start of the ensemble.
 #[derive(Debug)]
 pub(super) struct SimServer {
     tick: Duration,
     tree: ZnodeTree,
     watches: ServerWatches,
     sessions: BTreeMap<i64, SessionExpiry>,
-    /// The last transaction. Its upper half counts the leaders.
+    /// The number of the last transaction. Its upper half is the epoch, which counts leaders.
     zxid: i64,
-    /// Sessions ever made, by any ensemble of this life: no id is given twice.
+    /// The number of sessions that were ever created, also before a wipe, so that no id is given twice.
     sessions_made: i64,
     told: Vec<(i64, WatchEvent)>,
     rhythm: Option<ParentChurn>,
 }
 
-/// Of other clients, which come to a parent and leave it.
+/// Other clients that create and remove a parent periodically.
 #[derive(Debug)]
 struct ParentChurn {
     parent: String,
@@ -33,31 +33,31 @@ struct ParentChurn {
     began: Option<Duration>,
 }
 
-/// How long a session lives without a message from its client.
+/// The timeout of a session, and the time at which it expires without a message from its client.
 #[derive(Debug)]
 struct SessionExpiry {
     timeout: Duration,
     until: Duration,
 }
 
-/// An answer, stamped with the last transaction it can have seen.
+/// An answer, with the number of the last transaction that it can have seen.
 #[derive(Debug)]
 pub(super) struct ServerReply {
     pub(super) zxid: i64,
     pub(super) outcome: RequestOutcome,
 }
 
-/// What becomes of a client that comes back.
+/// The server's answer to a client that reconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReconnectReply {
     Back,
-    /// The session does not exist, or not any more.
+    /// The session does not exist, or has expired.
     Expired,
-    /// The client has seen transactions that this server has not: it is sent away, as often as it comes.
+    /// The client has seen transactions that this server has not, so every attempt is refused.
     Ahead,
 }
 
-/// Real ids begin with the server's number and the time it started.
+/// The base of session ids. Real ids begin with the server's number and its start time.
 const FIRST_SESSION: i64 = 0x0100_0000_0000_0000;
 
 impl SimServer {
@@ -74,12 +74,12 @@ impl SimServer {
         }
     }
 
-    /// All data is lost, and with it the sessions and the counter of transactions.
+    /// Removes all data, all sessions, and the counter of transactions.
     pub(super) fn wipe(&mut self) {
         *self = Self { sessions_made: self.sessions_made, ..Self::new(self.tick) };
     }
 
-    /// A new leader counts from the next epoch, and gives every session its whole timeout again.
+    /// Elects a new leader, which begins the next epoch and gives every session its whole timeout again.
     pub(super) fn elect(&mut self, now: Duration) {
         self.zxid = ((self.zxid >> 32) + 1) << 32;
         let ids: Vec<i64> = self.sessions.keys().copied().collect();
@@ -104,12 +104,13 @@ impl SimServer {
         if self.touch(session, now) { ReconnectReply::Back } else { ReconnectReply::Expired }
     }
 
-    /// The connection of a session is gone.
+    /// Forgets the watches of a session whose connection is lost.
     pub(super) fn detach(&mut self, session: i64) {
         self.watches.forget(session);
     }
 
-    /// Sets a client's watches again after it came back. What happened since `seen` fires them at once.
+    /// Sets a client's watch again after a reconnect. Returns its event at once if the node has changed since
+    /// `seen`.
     pub(super) fn rewatch(
         &mut self,
         session: i64,
@@ -131,7 +132,7 @@ impl SimServer {
         None
     }
 
-    /// `None` for a session that does not exist: its connection is closed without an answer.
+    /// Handles a request. `None` if the session does not exist: its connection is then closed without an answer.
     pub(super) fn handle(
         &mut self,
         session: i64,
@@ -142,7 +143,7 @@ impl SimServer {
             return None;
         }
         let outcome = match request {
-            // Also for a path that is not.
+            // `Sync` succeeds even for a path that does not exist.
             ServerRequest::Ping | ServerRequest::Sync { .. } => Ok(ServerAnswer::Done),
             ServerRequest::Close => {
                 self.end(session);
@@ -181,7 +182,7 @@ impl SimServer {
         Some(ServerReply { zxid: self.zxid, outcome })
     }
 
-    /// Ends a session and removes its nodes, all in one transaction. Whether there was one.
+    /// Ends a session and removes its nodes, all in one transaction. False if it does not exist.
     pub(super) fn end(&mut self, session: i64) -> bool {
         if self.sessions.remove(&session).is_none() {
             return false;
@@ -193,7 +194,7 @@ impl SimServer {
         true
     }
 
-    /// Sessions that are to be ended by now.
+    /// The sessions that have to be ended by now.
     pub(super) fn expired(&self, now: Duration) -> Vec<i64> {
         self.sessions.iter().filter(|(_, lease)| lease.until <= now).map(|(id, _)| *id).collect()
     }
@@ -204,9 +205,9 @@ impl SimServer {
         }
     }
 
-    /// A change by another client: no session of ours requested it.
+    /// Deletes a node as another client, whose session is not simulated.
     pub(super) fn steal(&mut self, path: &str) {
-        // Also when another client was faster.
+        // The node may not exist any more, so the result is ignored.
         self.write(|tree, zxid| tree.delete(path, zxid)).ok();
     }
 
@@ -214,7 +215,7 @@ impl SimServer {
         self.rhythm = Some(ParentChurn { parent: parent.to_owned(), period, began: None });
     }
 
-    /// Directly before these steps, where the rhythm of the other client demands it.
+    /// Removes the parent as the other client, just before these steps, if it is due.
     fn apply_churn(&mut self, steps: &[OwnedStep], now: Duration) {
         let Some(rhythm) = &mut self.rhythm else { return };
         let below = |path: &str| path.strip_prefix(&rhythm.parent).is_some_and(|rest| rest.starts_with('/'));
@@ -229,7 +230,7 @@ impl SimServer {
         }
     }
 
-    /// Whom the requests since the last call concern.
+    /// The watch events since the last call, each with the session that gets it.
     pub(super) fn take_events(&mut self) -> Vec<(i64, WatchEvent)> {
         std::mem::take(&mut self.told)
     }
@@ -246,7 +247,7 @@ impl SimServer {
         self.sessions.keys().copied()
     }
 
-    /// Every write is a transaction of its own, also one that fails.
+    /// Runs a write as a transaction of its own. It gets a number even if it fails.
     fn write<T, E>(&mut self, write: impl FnOnce(&mut ZnodeTree, i64) -> Result<T, E>) -> Result<T, E> {
         self.zxid += 1;
         let zxid = self.zxid;
@@ -263,8 +264,8 @@ impl SimServer {
         }
     }
 
-    /// The server looks for expired sessions once in a tick, so a session lives to the end of the tick in which its
-    /// timeout ends. Whether there is such a session.
+    /// Extends a session to the end of the tick in which its timeout ends, because the server looks for expired
+    /// sessions once in a tick. False if the session does not exist.
     fn touch(&mut self, session: i64, now: Duration) -> bool {
         let Some(lease) = self.sessions.get_mut(&session) else { return false };
         let ticks = (now + lease.timeout).as_nanos() / self.tick.as_nanos() + 1;

@@ -1,10 +1,10 @@
-//! The server's list of watches, each for one event.
+//! The server's list of watches, each of which fires once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{ZnodeChange, parent};
 
-/// What of a node is watched.
+/// The aspect of a node that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchKind {
     Data,
@@ -14,13 +14,13 @@ pub(super) enum WatchKind {
 /// The event that a session gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WatchEvent {
-    /// Fires the watches of that aspect.
+    /// Fires the watches of this aspect.
     Changed { path: String, aspect: WatchKind },
-    /// Fires both.
+    /// Fires the watches of both aspects.
     Deleted { path: String },
 }
 
-/// One-shot watches of all sessions.
+/// The watches of all sessions, each of which fires once.
 #[derive(Debug, Default)]
 pub(super) struct ServerWatches(BTreeMap<(String, WatchKind), BTreeSet<i64>>);
 
@@ -29,7 +29,7 @@ impl ServerWatches {
         self.0.entry((path.to_owned(), aspect)).or_default().insert(session);
     }
 
-    /// The session's connection is gone, and with it what it watched.
+    /// Removes the watches of a session whose connection is lost.
     pub(super) fn forget(&mut self, session: i64) {
         self.0.retain(|_, sessions| {
             sessions.remove(&session);
@@ -37,10 +37,10 @@ impl ServerWatches {
         });
     }
 
-    /// Whom a change concerns, each with its event; those watches are spent.
+    /// Removes the watches that a change fires, and returns the event of each with its session.
     pub(super) fn fire(&mut self, change: &ZnodeChange) -> Vec<(i64, WatchEvent)> {
         match change {
-            // Data watches are set on existing nodes only.
+            // A new node has no data watches, because they are set on existing nodes only.
             ZnodeChange::Made(path) => self.children_of(parent(path)),
             ZnodeChange::Written(path) => {
                 let event = WatchEvent::Changed { path: path.clone(), aspect: WatchKind::Data };

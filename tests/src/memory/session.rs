@@ -1,4 +1,4 @@
-//! The session as the gateway sees it: its own two traits, on the ensemble in memory.
+//! The session as the gateway uses it: the gateway's two client traits, on the ensemble in memory.
 
 use std::{future::Future, rc::Rc, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
     wire::Wire,
 };
 
-/// Makes sessions over one wire.
+/// Creates sessions over one wire.
 #[derive(Debug, Clone)]
 pub struct SimConnector {
     ensemble: SimEnsemble,
@@ -24,7 +24,7 @@ pub struct SimConnector {
     asked: Duration,
 }
 
-/// One session. Dropping it closes it, as soon as there is a connection.
+/// One session. Dropping it closes it as soon as there is a connection.
 #[derive(Debug)]
 pub struct SimSession {
     id: i64,
@@ -78,13 +78,13 @@ impl SimSession {
         let asked = self.conversation.call(request);
         async move {
             if refused {
-                // After the server's answer, which confirms it.
+                // Fail after the server's answer, which proves that the session is alive.
                 drop(asked.await);
                 return Err(MultiError { step: None, fault: ZkError::Refused("throttled".into()) });
             }
             let heard = asked.await.unwrap_or(Err(MultiError { step: None, fault: ZkError::SessionEnded }));
             heard.map_err(|failed| match failed.fault {
-                // What is not known of a session that has ended cannot become known any more.
+                // The session is over, so the answer cannot become known any more.
                 ZkError::Ambiguous(_) if self.state() == ZkConnectionState::Ended => {
                     MultiError { step: None, fault: ZkError::SessionEnded }
                 }
@@ -94,7 +94,7 @@ impl SimSession {
     }
 }
 
-/// Takes the one form that answers a request.
+/// Awaits an answer and takes the content of its one expected form.
 macro_rules! answered {
     ($asked:expr, $form:pat => $content:expr) => {
         match $asked.await {
@@ -132,7 +132,8 @@ impl ZkClient for SimSession {
         self.conversation.wait_changed().await;
     }
 
-    // Each method below sends its request *before* it builds its future.
+    // Each method below sends its request *before* it builds its future, so requests are sent in the order of the
+    // calls.
 
     fn create<'a>(
         &'a self,
@@ -144,7 +145,7 @@ impl ZkClient for SimSession {
         async { answered!(asked, (ServerAnswer::Created(created), _) => created).map_err(fault) }
     }
 
-    /// The rights of the node above are read first, so that node has to be there.
+    /// Creates a node with the ACL of the node above it, which is read first and so has to exist.
     async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeCreateMode) -> Result<(), ZkError> {
         match self.stat(above).await? {
             Some(_) => self.create(path, b"", kind).await.map(drop),
@@ -217,12 +218,12 @@ impl ZkClient for SimSession {
                 conversation.wait_changed().await;
             }
         };
-        // A server that does not answer ends the session by its timeout all the same.
+        // If the server does not answer, the session ends by its timeout.
         timeout(CLOSING, closed).await.ok();
     }
 }
 
-/// How long the gateway's real session waits for the farewell.
+/// The time that the gateway's real session waits for the answer to its close.
 const CLOSING: Duration = Duration::from_secs(2);
 
 fn fault(failed: MultiError) -> ZkError {

@@ -1,14 +1,15 @@
-//! The nodes: what each operation does to them, and what ZooKeeper answers.
+//! The nodes: the effect of each operation on them, and ZooKeeper's answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencegate_zookeeper::session::client::{CreatedNode, NodeCreateMode, NodeStat, ZkError};
 
-/// All nodes, by path. A write is all or nothing; its changes are returned once, for the watches.
+/// All nodes, by path. A write succeeds or fails as a whole. Its changes are returned once, for the watches.
 #[derive(Debug)]
 pub(super) struct ZnodeTree {
     nodes: BTreeMap<String, Znode>,
-    /// What the transaction in progress has overwritten, oldest first; `None` where there was no node.
+    /// The nodes that the transaction in progress has overwritten, the oldest first; `None` for a node that did not
+    /// exist.
     overwritten: Vec<(String, Option<Znode>)>,
     changes: Vec<ZnodeChange>,
 }
@@ -18,11 +19,12 @@ struct Znode {
     data: Vec<u8>,
     owner: ZnodeOwner,
     version: i32,
-    /// The transactions that made it, that last wrote its data, that last made or removed a child.
+    /// The transactions that created the node, last wrote its data (`written`), and last created or removed a child
+    /// (`populated`).
     made: i64,
     written: i64,
     populated: i64,
-    /// Children ever made, of any kind: the next sequence number. Deletes do not count.
+    /// The number of children ever created, of any kind, which is the next sequence number. Deletes do not count.
     births: i32,
     children: BTreeSet<String>,
 }
@@ -34,7 +36,7 @@ enum ZnodeOwner {
     Session(i64),
 }
 
-/// What happened to a node.
+/// A change of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ZnodeChange {
     Made(String),
@@ -42,7 +44,7 @@ pub(super) enum ZnodeChange {
     Deleted(String),
 }
 
-/// The transaction that last concerned a watcher of a node.
+/// The last transactions that a watcher of a node has to know.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LastChange {
     pub(super) written: i64,
@@ -57,7 +59,7 @@ impl Default for ZnodeTree {
 }
 
 impl ZnodeTree {
-    /// Runs one write; on an error nothing has happened.
+    /// Runs one write. If it fails, nothing is changed.
     pub(super) fn atomically<T, E>(&mut self, write: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         self.overwritten.clear();
         let result = write(self);
@@ -73,12 +75,12 @@ impl ZnodeTree {
         result
     }
 
-    /// What has changed since the last call, in order.
+    /// The changes since the last call, in their order.
     pub(super) fn take_changes(&mut self) -> Vec<ZnodeChange> {
         std::mem::take(&mut self.changes)
     }
 
-    /// The path that was made, and its stat.
+    /// Creates a node. Returns its path and its stat.
     pub(super) fn create(
         &mut self,
         path: &str,
@@ -114,7 +116,7 @@ impl ZnodeTree {
         self.nodes.insert(path.clone(), node);
         let parent = self.edit(&parent_path).expect("found above");
         parent.children.insert(last_segment(&path).to_owned());
-        // The server takes the counter over only where it grew: at 2^31 - 1 it sticks, and all later children get the
+        // The server raises the counter only while it can grow: at 2^31 - 1 it stays, and all later children get the
         // same number.
         if let Some(births) = parent.births.checked_add(1) {
             (parent.births, parent.populated) = (births, zxid);
@@ -146,7 +148,7 @@ impl ZnodeTree {
         Ok(())
     }
 
-    /// Any version matches -1.
+    /// Checks the version of a node. The version -1 matches any.
     pub(super) fn check(&self, path: &str, version: i32) -> Result<(), ZkError> {
         let node = self.nodes.get(path).ok_or(ZkError::NoNode)?;
         if version == -1 || version == node.version { Ok(()) } else { Err(ZkError::BadVersion) }
@@ -170,13 +172,14 @@ impl ZnodeTree {
         self.nodes.get(path).map(|node| LastChange { written: node.written, populated: node.populated })
     }
 
-    /// Nodes that go with `session`. The server compares bytes, not segments: `/a` finds `/ab`, too.
+    /// The ephemeral nodes of `session` below a prefix. The server compares bytes and not segments: `/a` also finds
+    /// `/ab`.
     pub(super) fn ephemerals(&self, session: i64, prefix: &str) -> Vec<String> {
         let owned = self.nodes.iter().filter(|(_, node)| node.owner == ZnodeOwner::Session(session));
         owned.map(|(path, _)| path.clone()).filter(|path| path.starts_with(prefix)).collect()
     }
 
-    /// Containers that had a child once and have none now. One that never had any stays.
+    /// Containers that had children and have none now. A container that never had a child stays.
     pub(super) fn empty_containers(&self) -> Vec<String> {
         let left =
             |node: &Znode| node.owner == ZnodeOwner::Container && node.births > 0 && node.children.is_empty();
@@ -222,7 +225,7 @@ impl Znode {
             ZnodeOwner::Session(id) => id,
         };
         let children = i32::try_from(self.children.len()).expect("few");
-        // The clock of this ensemble goes on by one with every transaction.
+        // The clock of this ensemble advances by one with every transaction.
         let created = self.made.unsigned_abs();
         let modified = self.written.unsigned_abs();
         NodeStat { czxid: self.made, owner, version: self.version, created, modified, children }
@@ -264,7 +267,7 @@ mod tests {
         assert_eq!(tree.take_changes(), []);
     }
 
-    /// At the largest sequence number every further node gets that number again.
+    /// At the largest sequence number every further node gets the same number.
     #[test]
     fn sequence_number_stays_at_maximum() {
         let mut tree = ZnodeTree::default();

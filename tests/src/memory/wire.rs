@@ -1,4 +1,4 @@
-//! One client's cable to the ensemble, and everything that can go wrong with it.
+//! One client's connection to the ensemble, and all of its accidents.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,8 +12,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::rng::SeededRng;
 
-/// Outlives the sessions that run over it, one after the other or several at once; an accident of the connection
-/// hits all of them. Accidents that need a session do nothing while there is none.
+/// The network between a client and the ensemble. It outlives the sessions that use it, in succession or at the same
+/// time, and an accident concerns all of them. Accidents of a session do nothing while there is none.
 #[derive(Debug)]
 pub struct Wire {
     plugged: Cell<bool>,
@@ -25,23 +25,23 @@ pub struct Wire {
     next_session: Cell<ReconnectMode>,
     refused_watches: Cell<u32>,
     carried: RefCell<Vec<Weak<dyn WireSession>>>,
-    /// Something got better.
+    /// Notified if an accident has ended.
     mended: Notify,
     dice: Rc<SeededRng>,
 }
 
-/// What runs over a wire: one session, as the wire's accidents reach it.
+/// A session that uses a wire, as the wire's accidents call it.
 pub(super) trait WireSession: fmt::Debug {
-    /// Its id at the server; `None` when it is over.
+    /// The session's id at the server; `None` if it is over.
     fn session(&self) -> Option<i64>;
 
-    /// The server ends it now.
+    /// Makes the server end the session now.
     fn expire(&self);
 
-    /// Its connection breaks.
+    /// Breaks the connection of the session.
     fn break_off(&self, underway: UndeliveredRequestFate);
 
-    /// Something is due earlier than it expects.
+    /// Wakes the session's task, because something is due earlier than it expects.
     fn wake(&self);
 }
 
@@ -52,10 +52,10 @@ pub enum WireDirection {
     Both,
 }
 
-/// What becomes of requests that were sent and have not arrived when the connection breaks.
+/// The fate of requests that are in flight when the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndeliveredRequestFate {
-    /// They take effect, unless the client is back before; the answers are lost.
+    /// They take effect unless the client reconnects before. Their answers are lost.
     Arrives,
     Lost,
 }
@@ -72,7 +72,7 @@ enum MessageFate {
     Doomed,
 }
 
-/// As which session a client comes back.
+/// The session of a client after its reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReconnectMode {
     Same,
@@ -96,7 +96,7 @@ impl Wire {
         })
     }
 
-    /// Breaks the connection, and lets none come up until [`Wire::reconnect`]. The client notices at once.
+    /// Breaks the connection, and prevents another one until [`Wire::reconnect`]. The client notices at once.
     pub fn disconnect(&self, underway: UndeliveredRequestFate) {
         self.plugged.set(false);
         self.break_off(underway);
@@ -107,58 +107,59 @@ impl Wire {
         self.mend();
     }
 
-    /// Breaks the connection; the client makes another one at once.
+    /// Breaks the connection. The client makes another one at once.
     pub fn blink(&self, underway: UndeliveredRequestFate) {
         self.break_off(underway);
         self.mend();
     }
 
-    /// Holds back, and loses nothing: the connection stays until the client finds the silence too long. Stalled to
-    /// the client, the wire holds replies.
+    /// Holds messages in this direction, and loses none. The connection stays open until the client abandons it as
+    /// silent.
     pub fn stall(&self, direction: WireDirection) {
         self.let_flow(direction, WireFlow::Stalled);
     }
 
-    /// What was held back goes on.
+    /// Lets held messages go on.
     pub fn resume(&self) {
         self.let_flow(WireDirection::Both, WireFlow::Free);
         self.mend();
     }
 
-    /// The next request, heartbeats of the library aside, does not arrive, nor does anything behind it: the
-    /// connection breaks in that place.
+    /// Loses the next request other than a ping, and everything sent after it: the connection breaks at that point.
     pub fn lose_next_request(&self) {
         self.next_request.set(MessageFate::Doomed);
     }
 
-    /// The next request takes effect, and the connection breaks before the client gets the answer.
+    /// Loses the answer to the next request, which takes effect: the connection breaks before its answer.
     pub fn lose_next_reply(&self) {
         self.next_reply.set(MessageFate::Doomed);
     }
 
-    /// How long every message travels, each way; random within the range, and never overtaking.
+    /// Sets the latency of every message in each direction: random within the range, but no message overtakes
+    /// another.
     pub fn delay(&self, latency: Range<Duration>) {
         self.latency.replace(latency);
     }
 
-    /// The next reconnect gets a new session without a notice. The old one lives on at the server until its timeout.
+    /// Gives the client a new session at its next reconnect without telling it. The old one lives on at the server
+    /// until its timeout.
     pub fn swap_on_reconnect(&self) {
         self.next_session.set(ReconnectMode::Swapped);
     }
 
-    /// The server refuses the next so many watches, as a throttled one does.
+    /// Makes the server refuse this number of watches, as an overloaded one does.
     pub fn refuse_watches(&self, watches: u32) {
         self.refused_watches.set(watches);
     }
 
-    /// The server ends the sessions now, whatever the state of the client.
+    /// Makes the server end the sessions now, whatever the state of the client.
     pub fn expire(&self) {
         for one in self.live_sessions() {
             one.expire();
         }
     }
 
-    /// The sessions by their ids at the server, oldest first.
+    /// The ids of the sessions at the server, the oldest first.
     pub fn sessions(&self) -> Vec<i64> {
         self.live_sessions().iter().filter_map(|one| one.session()).collect()
     }
@@ -175,7 +176,7 @@ impl Wire {
         self.to_client.get() == WireFlow::Free
     }
 
-    /// Could a connection be made?
+    /// True if a connection can be made.
     pub(super) fn is_open(&self) -> bool {
         self.plugged.get() && self.flows_to_server() && self.flows_to_client()
     }

@@ -1,11 +1,13 @@
-//! Refuses what cannot be a path, in the client, as its library does.
+//! Refuses invalid paths in the client, as its library does.
 
 use fencegate_zookeeper::session::client::{NodeCreateMode, ZkError};
 
 use super::request::{OwnedStep, ServerRequest};
 
+/// Checks the paths of a request.
+///
 /// # Errors
-/// [`ZkError::Refused`]: nothing was sent.
+/// Returns [`ZkError::Refused`], and nothing is sent, if a path is invalid.
 pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
     match request {
         ServerRequest::Create { path, kind, .. } => check_create(path, *kind),
@@ -25,7 +27,7 @@ pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
     }
 }
 
-/// The name of a sequential node may be its number alone.
+/// Checks the path of a create. The name of a sequential node may be empty before its number.
 fn check_create(path: &str, kind: NodeCreateMode) -> Result<(), ZkError> {
     match kind {
         NodeCreateMode::EphemeralSequential => {
@@ -54,7 +56,7 @@ fn plain(path: &str) -> Result<(), ZkError> {
     Ok(())
 }
 
-/// The ranges that ZooKeeper's documentation names; surrogates cannot occur here.
+/// True for characters in the ranges that ZooKeeper's documentation excludes. Surrogates cannot occur in a `char`.
 fn is_unsupported(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
 }

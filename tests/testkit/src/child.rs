@@ -24,7 +24,7 @@ pub struct ChildProcess {
     output: Arc<OutputBuffer>,
 }
 
-/// The line did not appear. `log` has the output of the child.
+/// The error if the awaited line did not appear. `log` has the output of the child.
 #[derive(Debug, thiserror::Error)]
 #[error("{} after {waited:?}; it said:\n{log}", if *.ended { "the process ended without the line" } else { "no such line" })]
 pub struct OutputTimeoutError {
@@ -42,8 +42,8 @@ impl ChildProcess {
     /// Starts `program` with `arguments`, standard input closed, both outputs kept.
     ///
     /// # Errors
-    /// When `setpriv` (Debian package util-linux) cannot be started. A missing `program` is not an error here: the
-    /// child ends with status 127 and a message in its log.
+    /// Returns an error if `setpriv` (Debian package util-linux) cannot be started. A missing `program` is not an
+    /// error here: the child ends with status 127 and a message in its log.
     pub fn spawn<A: AsRef<std::ffi::OsStr>>(
         program: impl AsRef<std::ffi::OsStr>,
         arguments: impl IntoIterator<Item = A>,
@@ -68,10 +68,11 @@ impl ChildProcess {
         self.pid
     }
 
-    /// Waits for a line that `wanted` accepts, written already or later.
+    /// Waits for a line that `wanted` accepts, whether the child has written it already or writes it later.
     ///
     /// # Errors
-    /// [`OutputTimeoutError`] when it did not appear in time, and at once when the child can write nothing any more.
+    /// Returns [`OutputTimeoutError`] if the line did not appear in time, and at once if the child can write nothing
+    /// any more.
     pub fn wait_line(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -83,7 +84,7 @@ impl ChildProcess {
     /// Like [`ChildProcess::wait_line`], for the lines that were written after `start` was taken.
     ///
     /// # Errors
-    /// As [`ChildProcess::wait_line`].
+    /// Returns the errors of [`ChildProcess::wait_line`].
     pub fn wait_line_after(
         &self,
         start: OutputCursor,
@@ -108,7 +109,7 @@ impl ChildProcess {
     /// process.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the signal.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let mut process = self.process();
         if process.try_wait()?.is_some() {
@@ -119,11 +120,11 @@ impl ChildProcess {
         Ok(rustix::process::kill_process(pid, signal)?)
     }
 
-    /// The exit status; `None` if the child still runs after `timeout`.
+    /// Waits for the end of the child, and returns its exit status; `None` if it still runs after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
-            // `try_wait` fails only if another part of the program has waited for the child.
+            // `try_wait` fails only if another part of this program has reaped the child.
             let ended = self.process().try_wait().expect("our own child, reaped nowhere else");
             if ended.is_some() || Instant::now() >= deadline {
                 return ended;
@@ -135,7 +136,7 @@ impl ChildProcess {
     /// Waits until the whole output of the child is in [`ChildProcess::log`]. Processes that the child has started
     /// may keep its output open for longer than `timeout`.
     pub fn wait_output_end(&self, timeout: Duration) {
-        // No line matches: it returns at the end of both streams.
+        // No line matches, so the wait returns at the end of both streams.
         drop(self.output.wait_line(self.cursor(), |_| false, timeout));
     }
 
@@ -158,15 +159,15 @@ impl Drop for ChildProcess {
 
 type SpawnResult = io::Result<process::Child>;
 
-/// The kernel sends the parent-death signal when the spawning thread ends, not when the process does. A test thread
-/// or a runtime worker would take its children along.
+/// Spawns a child on a thread that lasts as long as this process. The kernel sends the parent-death signal when the
+/// spawning thread ends, so the end of a test thread or of a runtime worker would kill its children.
 fn spawn_from_lasting_thread(command: Command) -> SpawnResult {
     static SPAWNER: OnceLock<mpsc::Sender<(Command, mpsc::Sender<SpawnResult>)>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (jobs, inbox) = mpsc::channel::<(Command, mpsc::Sender<SpawnResult>)>();
         let serve = move || {
             for (mut command, answer) in inbox {
-                // The caller waits below for the answer.
+                // Sending fails only if the caller is gone, and the caller waits below for the answer.
                 let _asker_gone = answer.send(command.spawn());
             }
         };
@@ -180,7 +181,7 @@ fn spawn_from_lasting_thread(command: Command) -> SpawnResult {
 
 /// The number of lines kept per child: enough to explain a failure, and bounded because a child may run for days.
 const KEPT: usize = 4000;
-/// A longer line is cut into several.
+/// Bytes. A line that is longer is cut into several.
 const LONGEST: u64 = 16 * 1024;
 
 #[derive(Debug, Default)]
@@ -296,7 +297,7 @@ mod tests {
         child.signal(Signal::TERM).expect("a signal to an ended child goes nowhere");
     }
 
-    /// Dropping the handle kills the child, even while it is stopped.
+    /// Dropping the handle kills the child, even a child that is stopped by SIGSTOP.
     #[test]
     fn dropped_handle_kills_stopped_child() {
         let child = shell("echo up; exec sleep 60");
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(child.wait(Duration::from_millis(100)), None);
     }
 
-    /// The log keeps at most `KEPT` lines, and its cursor counts the dropped lines as well.
+    /// The log keeps at most `KEPT` lines, and a cursor counts also the lines that were dropped.
     #[test]
     fn log_is_bounded_cursor_stays_valid() {
         let child = shell("seq 1 10000; sleep 0.1; echo end");
@@ -345,7 +346,7 @@ mod tests {
         assert!(!exists(pid), "the grandchild outlived its parent");
     }
 
-    /// The parent process of `child_dies_when_parent_is_killed`; does nothing in a normal test run.
+    /// The parent process of `child_dies_when_parent_is_killed`. In a normal test run it does nothing.
     #[test]
     fn parent_process_stand_in() {
         if std::env::var_os("FENCEGATE_TEST_PARENT").is_some() {

@@ -1,5 +1,5 @@
-//! What stands between two processes: a proxy for any protocol that breaks, falls silent, loses a message, delivers late,
-//! or leads to several servers.
+//! A proxy between two processes, for any protocol: it breaks connections, falls silent, loses a message, delivers
+//! late, or leads to several servers.
 
 use std::{
     io,
@@ -35,28 +35,28 @@ pub struct FaultProxy {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Bytes that are, or will be, held back. Dropping it does not deliver them; see [`HeldBytes::release`].
+/// A handle of bytes that are, or will be, held back. Dropping it does not deliver them; see [`HeldBytes::release`].
 #[derive(Debug)]
 pub struct HeldBytes(Arc<ByteHoldState>);
 
-/// The fault of a connection on which a chosen text is sent.
+/// The message that is lost when a connection carrying a chosen text is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostMessage {
-    /// The server never gets it.
+    /// The server never gets the request.
     Question,
-    /// The server has executed it, and the answer is lost.
+    /// The server has executed the request, and its answer is lost.
     Answer,
 }
 
-/// What happens to all connections.
+/// The behaviour of the proxy for all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProxyMode {
     Pass,
     /// Connections stay open, and nothing passes.
     Silent,
-    /// No connection passes.
+    /// No connection passes: each is closed.
     Closed,
-    /// What comes is read, and nothing of it is delivered.
+    /// The proxy reads the bytes of clients, and delivers none of them.
     Hold,
 }
 
@@ -64,12 +64,13 @@ enum ProxyMode {
 struct ProxyState {
     targets: Mutex<RoundRobin>,
     mode: watch::Sender<ProxyMode>,
-    /// How often all connections were broken.
+    /// The number of times that all connections were broken.
     breaks: watch::Sender<u64>,
-    /// The fault that waits for its bytes; the first connection that brings them takes it.
+    /// The fault that waits for its text. It applies to the first connection on which the text is sent.
     next: Mutex<Option<PendingFault>>,
     cut: Notify,
-    /// The bytes of each connection that came while the proxy held. None is ever removed, so that places stay right.
+    /// The bytes of each connection that came while the proxy held. No entry is ever removed, because connections
+    /// refer to theirs by its index.
     late: Mutex<Vec<Vec<u8>>>,
     late_changes: watch::Sender<usize>,
 }
@@ -104,16 +105,16 @@ struct ByteHoldState {
     released: watch::Sender<bool>,
 }
 
-/// What the two directions of one connection know of each other.
+/// The state that the two directions of one connection share.
 #[derive(Debug, Default)]
 struct ConnectionState {
-    /// Bytes are held that are delivered also when their sender has gone.
+    /// Bytes of the client are held, and are delivered even if the client has gone.
     holds: AtomicBool,
-    /// The next answer is lost.
+    /// The next answer is lost, and the connection is cut.
     loses_answer: AtomicBool,
 }
 
-/// Both directions of the connection end at once.
+/// The error that ends both directions of a connection at once.
 struct ConnectionOver;
 
 trait ProxyStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -125,11 +126,11 @@ enum ProxyListener {
 }
 
 const BUFFER: usize = 64 << 10;
-/// A text that is longer is not found where it lies across two reads.
+/// Bytes. A longer text is not found if it is split across two reads.
 const LONGEST_NEEDLE: usize = 256;
 
 impl FaultProxy {
-    /// A port of loopback that leads to one server.
+    /// Listens on a port of loopback, and leads every connection to one server.
     ///
     /// # Panics
     /// If there is no free port or no thread.
@@ -138,13 +139,13 @@ impl FaultProxy {
     }
 
     /// # Errors
-    /// There is no free port or no thread.
+    /// Returns an error if there is no free port or no thread.
     pub fn try_start(server: SocketAddr) -> io::Result<Self> {
         Self::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), vec![ProxyTarget::Tcp(server)])
     }
 
-    /// Leads each connection to one of several servers, in turn. A client sees such an address at a load balancer, or at
-    /// a service of a cluster.
+    /// Listens on a port of loopback, and leads each connection to the next of several servers, as a load balancer
+    /// or a Kubernetes service does.
     ///
     /// # Panics
     /// If there is no free port or no thread.
@@ -152,7 +153,7 @@ impl FaultProxy {
         Self::balance_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), servers)
     }
 
-    /// The same at this address.
+    /// Listens at `address`, and leads each connection to the next of several servers.
     ///
     /// # Panics
     /// If another process has this address.
@@ -160,7 +161,8 @@ impl FaultProxy {
         Self::listen(address, tcp_targets(servers)).expect("a free port and a thread")
     }
 
-    /// A port that leads to the socket at this path, whichever process listens there.
+    /// Listens on a port of loopback, and leads every connection to the Unix socket at this path, whichever process
+    /// listens there.
     ///
     /// # Panics
     /// If there is no free port or no thread.
@@ -169,11 +171,11 @@ impl FaultProxy {
         Self::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), targets).expect("a free port and a thread")
     }
 
-    /// A service that listens on a socket: connections to this path are led to the service, whose address is also that of
-    /// the proxy.
+    /// Listens on a Unix socket at this path, and leads every connection to `service`. The proxy's `address` is that
+    /// of the service.
     ///
     /// # Panics
-    /// If another process listens there.
+    /// If the path exists, for example because another process listens there.
     pub fn from_socket(path: &Path, service: SocketAddr) -> Self {
         let listener = StdUnixListener::bind(path).expect("a free path");
         listener.set_nonblocking(true).expect("our own socket");
@@ -207,17 +209,18 @@ impl FaultProxy {
         Ok(Self { address, state, stop, thread: Some(thread) })
     }
 
-    /// Leads every later connection to these addresses.
+    /// Leads every connection made from now on to these addresses, in turn.
     pub fn set_targets(&self, servers: &[SocketAddr]) {
         *lock(&self.state.targets) = RoundRobin { targets: tcp_targets(servers), next: 0 };
     }
 
-    /// All connections end, and new ones are made.
+    /// Ends all connections. New ones are accepted.
     pub fn break_all(&self) {
         self.state.breaks.send_modify(|times| *times += 1);
     }
 
-    /// Connections stay open, and nothing passes; afterwards they are broken, because a stream cannot go on with a hole in it.
+    /// Keeps connections open and lets nothing pass. `false` ends the silence, and breaks the connections, because a
+    /// stream cannot go on with a gap in it.
     pub fn set_silent(&self, silent: bool) {
         self.state.mode.send_replace(if silent { ProxyMode::Silent } else { ProxyMode::Pass });
         if !silent {
@@ -225,26 +228,27 @@ impl FaultProxy {
         }
     }
 
-    /// From now on no connection passes, and open ones are closed.
+    /// Closes all connections, and every connection made from now on.
     pub fn close(&self) {
         self.state.mode.send_replace(ProxyMode::Closed);
         self.break_all();
     }
 
-    /// New connections pass again.
+    /// Lets new connections pass again.
     pub fn open(&self) {
         self.state.mode.send_replace(ProxyMode::Pass);
     }
 
     /// Holds back the next bytes towards the server that contain `needle`, and everything after them on their
-    /// connection. It captures once; other connections pass. An earlier fault that has met nothing is dropped.
+    /// connection. Only the first match is held; other connections pass. A fault that was set before and has matched
+    /// nothing is dropped.
     pub fn hold_containing(&self, needle: impl Into<Vec<u8>>) -> HeldBytes {
         let held = Arc::<ByteHoldState>::default();
         self.set_fault(needle.into(), ConnectionFault::Hold(held.clone()));
         HeldBytes(held)
     }
 
-    /// The next connection on which a client sends this text gets this fault, and is cut.
+    /// Cuts the next connection on which a client sends `words`, and loses its request or its answer.
     pub fn cut_next(&self, words: &str, lost: LostMessage) {
         self.set_fault(words.into(), ConnectionFault::Cut(lost));
     }
@@ -253,29 +257,29 @@ impl FaultProxy {
         *lock(&self.state.next) = Some(PendingFault { needle, fault });
     }
 
-    /// Returns when [`Self::cut_next`] has happened.
+    /// Returns when the connection of [`Self::cut_next`] is cut.
     pub async fn wait_cut(&self) {
         self.state.cut.notified().await;
     }
 
-    /// From now on it acknowledges what comes, and delivers nothing before [`Self::deliver`]: like a proxy that was cut off
-    /// from the service, or the queue of a machine that was paused.
+    /// From now on the proxy reads the bytes of clients, and delivers nothing before [`Self::deliver`]: like a proxy
+    /// that is cut off from the service, or the queue of a paused machine.
     pub fn hold(&self) {
         self.state.mode.send_replace(ProxyMode::Hold);
     }
 
-    /// New connections are passed on; what is held stays held, and so do its connections.
+    /// Passes new connections on. Held bytes and their connections stay held.
     pub fn pass_through(&self) {
         self.state.mode.send_replace(ProxyMode::Pass);
     }
 
-    /// Waits until it holds a whole request that ends with these bytes.
+    /// Waits until the proxy holds a whole request that ends with these bytes.
     pub async fn wait_received(&self, end: &[u8]) {
         let found = self.wait_late(|late| late.iter().any(|bytes| bytes.ends_with(end)));
         wait_until("a request in the proxy", found, || format!("{:?}", lock(&self.state.late))).await;
     }
 
-    /// Waits until it holds something on so many connections.
+    /// Waits until the proxy holds bytes on at least this many connections.
     pub async fn wait_held(&self, connections: usize) {
         let filled = |late: &[Vec<u8>]| late.iter().filter(|bytes| !bytes.is_empty()).count();
         let found = self.wait_late(|late| filled(late) >= connections);
@@ -290,7 +294,8 @@ impl FaultProxy {
         }
     }
 
-    /// Delivers what it holds on new connections, whatever has become of the senders, and gives the answers.
+    /// Delivers the held bytes on new connections, whether or not their senders are still connected, and returns the
+    /// answers.
     ///
     /// # Panics
     /// If the server cannot be reached.
@@ -317,18 +322,19 @@ impl FaultProxy {
 impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.stop.cancel();
-        // Its address is free afterwards. A panic was printed when it happened.
+        // Waits for the thread, so that the address is free afterwards. The result is ignored: a panic was printed
+        // when it happened.
         self.thread.take().map(thread::JoinHandle::join);
     }
 }
 
 impl HeldBytes {
-    /// Waits until the bytes have arrived here and are held.
+    /// Waits until the bytes have arrived at the proxy and are held.
     pub async fn wait_captured(&self) {
         wait_true(&self.0.captured).await;
     }
 
-    /// Delivers the bytes, also if their sender has closed its connection meanwhile.
+    /// Delivers the bytes, even if their sender has closed its connection meanwhile.
     pub fn release(&self) {
         self.0.released.send_replace(true);
     }
@@ -406,7 +412,7 @@ impl ProxyState {
         drop(breaks.changed().await);
     }
 
-    /// Until both sides have ended their direction, one of them has broken the connection, or its fault has happened.
+    /// Forwards both directions until both have ended, the connection is broken, or its fault has happened.
     async fn forward(&self, client: &mut Box<dyn ProxyStream>, server: &mut Box<dyn ProxyStream>) {
         let (from_client, to_client) = split(client);
         let (from_server, to_server) = split(server);
@@ -445,8 +451,8 @@ impl ProxyState {
                     connection.holds.store(true, Relaxed);
                     let sender = held.hold(bytes, &mut from, &mut to).await?;
                     if sender == SenderState::Disconnected {
-                        // Closing now could cancel the request that was just delivered, so wait until the other side
-                        // has ended.
+                        // Closing now could cancel the request that was just delivered, so wait until the server has
+                        // ended its direction.
                         return Ok(());
                     }
                     connection.holds.store(false, Relaxed);
@@ -461,7 +467,8 @@ impl ProxyState {
         Ok(())
     }
 
-    /// Where bytes are held, answers are still read after the client has gone, as a network would deliver them.
+    /// Forwards the bytes of the server. While bytes of the client are held, answers are read even after the client
+    /// has gone, as a network would deliver them.
     async fn forward_answers(
         &self,
         connection: &ConnectionState,
@@ -487,11 +494,13 @@ impl ProxyState {
         }
     }
 
-    /// `tail` is the end of the bytes that have passed: the text may lie across two reads.
+    /// Takes the pending fault if its text is in `bytes`, or begins in `tail`, the end of the bytes that have
+    /// passed.
     fn take_fault(&self, tail: &[u8], bytes: &[u8]) -> Option<ConnectionFault> {
         let mut next = lock(&self.next);
         let needle = &next.as_ref()?.needle;
-        // A text that has passed as a whole is not found again.
+        // Look at less of the tail than the text is long, so that a text that has passed completely is not found
+        // again.
         let across = tail.len().saturating_sub(needle.len().saturating_sub(1));
         let seen = [&tail[across..], bytes].concat();
         let found = !needle.is_empty() && seen.windows(needle.len()).any(|window| window == needle);
@@ -527,8 +536,8 @@ enum SenderState {
 }
 
 impl ByteHoldState {
-    /// Collects until the release, then delivers. It reads on meanwhile: bytes left in our socket would be lost when
-    /// the sender resets the connection.
+    /// Collects the bytes of a connection until the release, then delivers them. It keeps reading meanwhile: bytes
+    /// left in the proxy's socket would be lost when the sender resets the connection.
     async fn hold(
         &self,
         first: &[u8],
@@ -589,8 +598,8 @@ mod tests {
         String::from_utf8_lossy(&buffer[..count]).into_owned()
     }
 
-    /// Only the chosen request is held, once; after the release it arrives although its sender has reset the
-    /// connection.
+    /// Only the chosen request is held, and only once. After the release it arrives although its sender has reset
+    /// the connection.
     #[tokio::test]
     async fn held_request_arrives_after_sender_reset() {
         let (upstream, mut lines) = echo().await;
@@ -598,7 +607,8 @@ mod tests {
         let mut one = TcpStream::connect(relay.address).await.unwrap();
         let mut two = TcpStream::connect(relay.address).await.unwrap();
 
-        // Without this, " more" would wait in the sender's kernel for an acknowledgement, and be lost with the reset.
+        // With Nagle's algorithm " more" would wait in the sender's kernel for an acknowledgement, and be lost with
+        // the reset.
         one.set_nodelay(true).unwrap();
         one.write_all(b"before\n").await.unwrap();
         assert_eq!(answer(&mut one).await, "before\n");
@@ -611,7 +621,7 @@ mod tests {
         two.write_all(b"again op-7\n").await.unwrap();
         assert_eq!(answer(&mut two).await, "again op-7\n", "a hold captures once");
 
-        // A reset, as a gateway sends one after its lock validity has ended.
+        // Resets the connection, as a gateway does after its lock validity has ended.
         #[expect(deprecated, reason = "zero does not block: it resets")]
         one.set_linger(Some(Duration::ZERO)).unwrap();
         drop(one);
@@ -650,7 +660,7 @@ mod tests {
         assert_eq!(answer(&mut one).await, "a\n");
         drop(relay);
         let mut rest = Vec::new();
-        // The end of the connection or a reset, but not silence.
+        // The read must end, by the end of the connection or by a reset.
         let _either =
             tokio::time::timeout(Duration::from_secs(10), one.read_to_end(&mut rest)).await.unwrap();
         assert!(rest.is_empty());

@@ -1,4 +1,5 @@
-//! The judge of executions of one key: two of them overlap only if both only read, and a later one has a newer token.
+//! Judges the executions of one key: two of them may overlap only if both only read, and a later one must have a
+//! newer token.
 
 /// One execution. `T` is the clock of the history, and `O` the order of its tokens.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +11,7 @@ pub struct KeyExecution<T, O> {
     pub ended: Option<T>,
 }
 
-/// What must not happen, by the tokens of the two executions.
+/// A violation of the order of executions. It names the tokens of both executions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderViolation<O> {
     /// The second began before the first had ended.
@@ -19,8 +20,8 @@ pub enum OrderViolation<O> {
     NotNewer { first: O, second: O },
 }
 
-/// The violations among the executions of one key, in the order in which the second of each began. Each execution is
-/// compared with the earlier one that ends last, and with the newest token before it.
+/// Returns the violations among the executions of one key, ordered by the beginning of the later execution of each.
+/// Each execution is compared with the earlier one that ends last, and with the newest token before it.
 pub fn find_order_violations<T: Copy + Ord, O: Copy + Ord>(
     executions: impl IntoIterator<Item = KeyExecution<T, O>>,
 ) -> Vec<OrderViolation<O>> {
@@ -31,7 +32,7 @@ pub fn find_order_violations<T: Copy + Ord, O: Copy + Ord>(
     let mut readers = EarlierExecutions::default();
     for execution in executions {
         let second = execution.token;
-        // Readers may overlap readers, and have no order among themselves.
+        // Readers may overlap each other, and their tokens have no order, so a reader is compared with writers only.
         let before = if execution.is_shared { writers } else { readers.with(writers) };
         if let Some((end, first)) = before.latest
             && end > ExecutionEnd::At(execution.began)
@@ -51,7 +52,7 @@ pub fn find_order_violations<T: Copy + Ord, O: Copy + Ord>(
 /// The executions of one access mode that began earlier.
 #[derive(Debug, Clone, Copy)]
 struct EarlierExecutions<T, O> {
-    /// The end of the execution that ends last, and its token.
+    /// The end and the token of the execution that ends last.
     latest: Option<(ExecutionEnd<T>, O)>,
     newest: Option<O>,
 }
@@ -70,7 +71,7 @@ impl<T, O> Default for EarlierExecutions<T, O> {
 }
 
 impl<T: Copy + Ord, O: Copy + Ord> EarlierExecutions<T, O> {
-    /// Of two that end together, the one that stands first here counts.
+    /// The later end and the newer token of both. If two executions end together, the one of `self` counts.
     fn with(self, other: Self) -> Self {
         let longer = other.latest.map(|latest| latest.0) > self.latest.map(|latest| latest.0);
         Self {
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(find_order_violations(clean.into_iter().chain([repeated])), [not_newer]);
     }
 
-    /// Readers beside readers break nothing; a writer beside a reader does.
+    /// Two readers that overlap are no violation; a writer that overlaps with a reader is one.
     #[test]
     fn readers_overlap_only_readers() {
         let reader = |token, began, ended| KeyExecution { is_shared: true, ..execution(token, began, ended) };

@@ -14,7 +14,7 @@
 //!
 //! Gateways, guards and clients under test are started by the harness in `tests/src`, not here.
 
-// `println!` panics when the reader is gone.
+// `println!` panics when its output is a pipe without a reader.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod child;

@@ -17,13 +17,13 @@ pub use self::{
     standby::StandbyMode,
 };
 
-/// The server that all tests share; it dies with the process. A test that stops its server starts one of its own.
+/// The server that all tests share. It ends with the process. A test that stops its server starts one of its own.
 pub fn shared() -> &'static PostgresServer {
     static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start(&[]));
     &SERVER
 }
 
-/// On the server that all tests share.
+/// Creates a database on the server that all tests share.
 pub fn fresh_database() -> TestDatabase {
     shared().fresh_database()
 }

@@ -1,4 +1,5 @@
-//! TLS before a plain origin: a certificate authority of the test's own, and a terminator in front of a listener.
+//! TLS for a plain origin in tests: a certificate authority, and a terminator that decrypts and passes on to a
+//! listener.
 
 use std::{
     fs,
@@ -25,7 +26,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Signs certificates.
+/// A certificate authority that signs the certificates of a test.
 pub struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.
@@ -40,22 +41,23 @@ impl TestCa {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // A name of its own: some clients take what has the name of its issuer for signed by itself.
+        // The authority has a name of its own: some clients take a certificate that has the name of its issuer for
+        // self-signed.
         params.distinguished_name.push(DnType::CommonName, "an authority of tests");
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("the kernel has randomness");
         Self(CertifiedIssuer::self_signed(params, key).expect("sound parameters"))
     }
 
-    /// A certificate for these names and addresses.
+    /// Signs a certificate for these DNS names and IP addresses.
     ///
     /// # Panics
-    /// If one of them is no name.
+    /// If one of them is not a valid name.
     pub fn sign(&self, names: &[&str]) -> SignedCertificate {
         self.sign_as(names, |_| ())
     }
 
-    /// A certificate of a client with this name.
+    /// Signs a client certificate with this common name.
     ///
     /// # Panics
     /// Never: the name is text.
@@ -63,19 +65,19 @@ impl TestCa {
         self.sign_as(&[], |params| params.distinguished_name.push(DnType::CommonName, common_name))
     }
 
-    /// A certificate of a client with this URI as its name.
+    /// Signs a client certificate with this URI as its subject alternative name.
     ///
     /// # Panics
-    /// If it is not ASCII.
+    /// If the URI is not ASCII.
     pub fn identify_uri(&self, uri: &str) -> SignedCertificate {
         let name = SanType::URI(uri.try_into().expect("ASCII"));
         self.sign_as(&[], |params| params.subject_alt_names.push(name))
     }
 
-    /// A certificate for these names and addresses, or for none in particular, that was valid years ago.
+    /// Signs a certificate that expired years ago, for these names and addresses; `names` may be empty.
     ///
     /// # Panics
-    /// If one of them is no name.
+    /// If one of them is not a valid name.
     pub fn sign_expired(&self, names: &[&str]) -> SignedCertificate {
         self.sign_as(names, |params| {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -83,10 +85,10 @@ impl TestCa {
         })
     }
 
-    /// A certificate for these names that is valid for so long yet.
+    /// Signs a certificate for these names that expires after `valid`.
     ///
     /// # Panics
-    /// If a name is none.
+    /// If one of them is not a valid name.
     pub fn sign_for(&self, names: &[&str], valid: Duration) -> SignedCertificate {
         self.sign_as(names, |params| params.not_after = (SystemTime::now() + valid).into())
     }
@@ -100,7 +102,7 @@ impl TestCa {
         SignedCertificate { certificate, key }
     }
 
-    /// Writes its own certificate, over an older one.
+    /// Writes the authority's own certificate to a file, over an older one.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -108,10 +110,10 @@ impl TestCa {
         replace(file, &self.0.pem(), 0o644);
     }
 
-    /// Itself alone.
+    /// The certificates that a client has to trust: only that of this authority.
     ///
     /// # Panics
-    /// Never: its certificate is sound.
+    /// Never: the authority's certificate is sound.
     pub fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).expect("its own certificate");
@@ -134,7 +136,7 @@ impl SignedCertificate {
         PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
     }
 
-    /// Both in one file, as Java reads them.
+    /// Writes key and certificate into one file, as Java reads them.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -142,7 +144,7 @@ impl SignedCertificate {
         replace(file, &(self.key.serialize_pem() + &self.certificate.pem()), 0o600);
     }
 
-    /// Writes certificate and key, over older ones: `name.pem` and `name.key`.
+    /// Writes the certificate to `name.pem` and the key to `name.key`, over older ones, and returns both paths.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -155,7 +157,7 @@ impl SignedCertificate {
     }
 }
 
-/// As a tool should do it: no reader gets half of a file.
+/// Replaces a file by a rename, so that no reader gets half of it.
 fn replace(file: &Path, text: &str, mode: u32) {
     let made = file.with_extension("new");
     fs::write(&made, text).expect("the folder can be written");
@@ -163,7 +165,7 @@ fn replace(file: &Path, text: &str, mode: u32) {
     fs::rename(&made, file).expect("one folder");
 }
 
-/// Takes TLS off, and passes on what is inside. Dropping it ends its connections.
+/// Decrypts TLS connections, and passes their content to a plain listener. Dropping it ends its connections.
 pub struct TlsTerminator {
     pub address: SocketAddr,
     shown: Arc<Mutex<Arc<ServerConfig>>>,
@@ -175,24 +177,24 @@ pub struct TlsTerminator {
 /// A handshake that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsHandshake {
-    /// The requested name, unless it was an address.
+    /// The requested server name (SNI); `None` if the client asked for an address.
     pub name: Option<String>,
     pub protocol: Option<String>,
-    /// The client has shown a certificate.
+    /// True if the client has presented a certificate.
     pub client: bool,
 }
 
-/// What a terminator demands of its clients.
+/// The client certificate that a terminator demands.
 pub enum ClientAuthMode<'a> {
     Anybody,
     SignedBy(&'a TestCa),
 }
 
 impl TlsTerminator {
-    /// Speaks each of `protocols` with every client that offers it.
+    /// Starts a terminator that passes connections to `door`. It offers `protocols` by ALPN, in their order.
     ///
     /// # Panics
-    /// If there is no port.
+    /// If there is no free port.
     pub fn start(
         signed: &SignedCertificate,
         clients: &ClientAuthMode<'_>,
@@ -221,7 +223,7 @@ impl TlsTerminator {
         Self { address, shown, seen, listening, connections }
     }
 
-    /// From the next connection on.
+    /// Replaces certificate, client authentication and protocols, from the next connection on.
     pub fn set_certificate(
         &self,
         signed: &SignedCertificate,
@@ -264,7 +266,7 @@ async fn pass(
         client: session.peer_certificates().is_some(),
     });
     let Ok(mut outside) = TcpStream::connect(door).await else { return };
-    // Connections break in tests on purpose.
+    // An error is ignored: tests break connections on purpose.
     drop(copy_bidirectional(&mut inside, &mut outside).await);
 }
 

@@ -1,12 +1,14 @@
-//! How long a test waits for what must happen, before it calls that it did not.
+//! Time limits of tests: for events that must happen, and for events that must not.
 
 use std::{fmt, time::Duration};
 
-/// Longer than anything that is merely slow on a busy machine; a test that needs a bound states its own.
+/// Longer than anything takes that is merely slow on a busy machine. A test that needs a bound states its own.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Waits for `event`, at most for [`PATIENCE`].
+///
 /// # Panics
-/// When `event` did not happen in time, with what was awaited and what was seen instead.
+/// If `event` does not happen in time, with what was awaited and what was seen instead.
 pub async fn wait_until<R, S: fmt::Debug>(
     what: &str,
     event: impl Future<Output = R>,
@@ -18,5 +20,6 @@ pub async fn wait_until<R, S: fmt::Debug>(
     }
 }
 
-/// Long enough for a gateway to do what it must not: where nothing should happen, there is no event to wait for.
+/// How long a test waits to see that nothing happens, because there is no event for that: long enough for a gateway
+/// to make the mistake.
 pub const QUIET: Duration = Duration::from_millis(400);

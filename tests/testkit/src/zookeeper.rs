@@ -21,23 +21,23 @@ pub struct PrivateZooKeeper {
 
 #[derive(Debug, Clone, Copy)]
 pub struct ZooKeeperServerConfig {
-    /// The tick. Sessions last 2 to 300 ticks, and expire on a multiple of a tick.
+    /// ZooKeeper's `tickTime`. Sessions last 2 to 300 ticks, and expire on a multiple of a tick.
     pub tick: Duration,
     pub durability: ZooKeeperDurability,
     /// The heap of the virtual machine. 128 MiB are enough for some ten thousand nodes.
     pub heap_mib: u32,
 }
 
-/// Which accidents an acknowledged write survives.
+/// The accidents that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZooKeeperDurability {
     /// A power failure: every write waits for the disk, as in production.
     Machine,
-    /// Only the end of the process. That is enough for tests, and several times faster.
+    /// The end of the server process, and no power failure. That is enough for tests, and several times faster.
     Process,
 }
 
-/// The reason for which there is no ZooKeeper.
+/// The reason why no ZooKeeper could be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartZooKeeperError {
     #[error(
@@ -58,10 +58,10 @@ impl Default for ZooKeeperServerConfig {
 }
 
 impl PrivateZooKeeper {
-    /// Starts a server that keeps its data in `dir` and returns when it serves.
+    /// Starts a server that keeps its data in `dir`, and returns when it serves.
     ///
     /// # Errors
-    /// [`StartZooKeeperError::Missing`] names the package to install.
+    /// Returns an error if the server does not start. [`StartZooKeeperError::Missing`] names the package to install.
     pub fn start(dir: &Path, settings: ZooKeeperServerConfig) -> Result<Self, StartZooKeeperError> {
         check_installed()?;
         let mut tries = 0;
@@ -74,7 +74,8 @@ impl PrivateZooKeeper {
             let mut zookeeper = Self { server: None, address, configuration, settings };
             match zookeeper.restart() {
                 Ok(()) => return Ok(zookeeper),
-                // Another process took the port between our check and the server's start.
+                // The server found its port taken: another process took it after we saw that it was free. Try
+                // another port.
                 Err(StartZooKeeperError::Failed(log))
                     if tries < 5 && log.contains("Address already in use") => {}
                 Err(other) => return Err(other),
@@ -89,7 +90,7 @@ impl PrivateZooKeeper {
     /// The version that the server reports, such as `3.8.0`.
     ///
     /// # Errors
-    /// When it does not respond.
+    /// Returns an error if the server does not respond.
     pub fn version(&self) -> io::Result<String> {
         let answer = send_four_letter_word(self.address, "srvr")?;
         let version = answer.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
@@ -97,7 +98,7 @@ impl PrivateZooKeeper {
         number.map(str::to_owned).ok_or_else(|| io::Error::other(format!("no version in {answer:?}")))
     }
 
-    /// The process number of the server while it runs.
+    /// The process id of the server; `None` while it is stopped.
     pub fn pid(&self) -> Option<u32> {
         self.server.as_ref().map(ChildProcess::pid)
     }
@@ -107,7 +108,7 @@ impl PrivateZooKeeper {
         if let Some(server) = self.server.take()
             && server.signal(Signal::TERM).is_ok()
         {
-            // One that does not end in time is killed when it is dropped.
+            // A server that does not end in time is killed when it is dropped.
             server.wait(Duration::from_secs(5));
         }
     }
@@ -115,13 +116,13 @@ impl PrivateZooKeeper {
     /// Starts a stopped server on the same data and the same port, and returns when it serves.
     ///
     /// # Errors
-    /// As [`PrivateZooKeeper::start`].
+    /// Returns the errors of [`PrivateZooKeeper::start`].
     pub fn restart(&mut self) -> Result<(), StartZooKeeperError> {
         const READY_WITHIN: Duration = Duration::from_secs(30);
         self.stop();
         let server = ChildProcess::spawn("java", arguments(&self.configuration, self.settings))?;
         let deadline = Instant::now() + READY_WITHIN;
-        // `ruok` would not do: it is answered before requests are served.
+        // `ruok` would not do: the server answers it before it serves requests.
         while !send_four_letter_word(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
             if !server.is_running() || Instant::now() > deadline {
                 return Err(StartZooKeeperError::Failed(server.log()));
@@ -135,7 +136,7 @@ impl PrivateZooKeeper {
     /// Freezes the server: connections stay open, nothing is answered.
     ///
     /// # Errors
-    /// When the kernel refuses the signal.
+    /// Returns an error if the kernel refuses the signal.
     pub fn pause(&self) -> io::Result<()> {
         self.server.as_ref().map_or(Ok(()), |server| server.signal(Signal::STOP))
     }
@@ -143,13 +144,13 @@ impl PrivateZooKeeper {
     /// Thaws a paused server.
     ///
     /// # Errors
-    /// When the kernel refuses the signal.
+    /// Returns an error if the kernel refuses the signal.
     pub fn resume(&self) -> io::Result<()> {
         self.server.as_ref().map_or(Ok(()), |server| server.signal(Signal::CONT))
     }
 }
 
-/// The paths of Debian and Ubuntu. The manifest of `zookeeper.jar` names the jars that it needs.
+/// The jars of Debian and Ubuntu. The manifest of `zookeeper.jar` names the other jars that it needs.
 const JARS: [&str; 2] = ["/usr/share/java/slf4j-simple.jar", "/usr/share/java/zookeeper.jar"];
 
 fn check_installed() -> Result<(), StartZooKeeperError> {
@@ -163,8 +164,8 @@ fn check_installed() -> Result<(), StartZooKeeperError> {
     }
 }
 
-/// A port below the kernel's range for outgoing connections. Otherwise a client that keeps trying a stopped server's
-/// port could get that port for itself, and connect to itself.
+/// A free port below the kernel's range for outgoing connections. A client that keeps trying the port of a stopped
+/// server could otherwise get that port for its own end, and connect to itself.
 fn free_address() -> io::Result<SocketAddr> {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
@@ -200,7 +201,7 @@ fn arguments(configuration: &Path, settings: ZooKeeperServerConfig) -> Vec<Strin
             .map(str::to_owned)
             .into();
     arguments.push(format!("-Xmx{}m", settings.heap_mib));
-    // The log file grows by 64 KiB, not by 64 MiB, at a time.
+    // The transaction log grows by 64 KiB at a time, and not by 64 MiB.
     arguments.push("-Dzookeeper.preAllocSize=64".to_owned());
     if settings.durability == ZooKeeperDurability::Process {
         arguments.push("-Dzookeeper.forceSync=no".to_owned());
@@ -237,10 +238,11 @@ mod tests {
         assert!(zookeeper.version().expect("answers").starts_with("3."));
 
         zookeeper.pause().expect("paused");
-        // The threads of the server stop one by one, after the signal was sent.
+        // The threads of the server stop one by one after the signal was sent, so the first attempts may still be
+        // answered.
         assert!((0..40).any(|_| send_four_letter_word(address, "srvr").is_err()), "a frozen server answered");
         zookeeper.resume().expect("resumed");
-        // A busy machine may need several attempts.
+        // On a busy machine the first attempts may get no answer in time.
         assert!(
             (0..40).any(|_| send_four_letter_word(address, "srvr").is_ok()),
             "it does not answer any more"
@@ -255,7 +257,7 @@ mod tests {
         assert!(TcpStream::connect(address).is_err());
     }
 
-    /// The error for a missing program is one line and has the command that installs it.
+    /// The error for a missing program is one line, and has the command that installs the program.
     #[test]
     fn missing_program_error_names_remedy() {
         let message = StartZooKeeperError::Missing("Java".to_owned()).to_string();

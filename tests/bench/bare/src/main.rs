@@ -1,4 +1,4 @@
-//! The smallest proxy that hyper allows: one runtime and one pool of connections per core, and no further step.
+//! The smallest proxy that hyper allows: one runtime and one pool of connections per core, and nothing else.
 //!
 //! `fencegate-bare UPSTREAM` prints its address to standard output, and runs until it is killed.
 
@@ -19,7 +19,7 @@ use tokio::{net::TcpStream, runtime, task};
 
 type BoxResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The connections of one core that are idle, or that will soon be idle again.
+/// The connections of one core that are idle, or that are in use and return to this pool.
 type IdleConnections = Rc<RefCell<Vec<client::SendRequest<Incoming>>>>;
 
 fn main() -> BoxResult<()> {
@@ -56,7 +56,7 @@ fn serve(listener: TcpListener, upstream: SocketAddr) -> io::Result<()> {
             stream.set_nodelay(true)?;
             let pool = pool.clone();
             let service = service_fn(move |request| forward(pool.clone(), upstream, request));
-            // A client that goes away ends only its own connection.
+            // The result is ignored: an error of one connection must not end the others.
             task::spawn_local(
                 server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
             );

@@ -1,4 +1,4 @@
-//! The least that a proxy on Pingora can do: `fencegate-pingora LISTEN UPSTREAM` passes everything on.
+//! The smallest proxy on Pingora: `fencegate-pingora LISTEN UPSTREAM` passes every request on.
 
 use std::{env, error::Error, sync::Arc};
 

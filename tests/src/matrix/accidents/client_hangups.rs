@@ -1,4 +1,4 @@
-//! Clients that hang up.
+//! Clients that disconnect.
 
 use std::{ops::Range, time::Duration};
 
@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use super::AccidentResult;
 use crate::matrix::{environment::RunEnvironment, level::LONG};
 
-/// Many clients request a key that is in use, and disconnect: before the head of their request is read, in the queue, and
-/// in flight.
+/// Many clients request a key that is in use, and disconnect: before the head of their request is read, in the
+/// queue, or while their request is in flight.
 pub fn crowd_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const CLIENTS: usize = 40;
     const STAY: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(600);

@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use super::AccidentResult;
 use crate::matrix::{environment::RunEnvironment, level::LONG};
 
-/// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard refuses tickets of
-/// the wrong time.
+/// Sets the wall clock of the first gateway an hour ahead, then an hour behind, then right. The guard refuses
+/// tickets with a wrong time.
 pub fn step_wall_clock(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const HOUR: i64 = 3600;
     Box::pin(async move {
@@ -38,8 +38,8 @@ async fn refused(lab: &RunEnvironment) -> f64 {
     count
 }
 
-/// The clock of the first gateway shows that its machine has slept for a minute. Its sessions may be over, and the
-/// gateway has to notice.
+/// Makes the clock of the first gateway show that its machine has slept for a minute. Its sessions may be over, and
+/// the gateway must notice that.
 pub fn sleep_machine(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;

@@ -1,4 +1,4 @@
-//! Accidents of the disk on which a guard keeps what it has admitted.
+//! Faults of the disk with the store of a guard.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::{
     syscall_faults::{SyncFault, SyscallFaults},
 };
 
-/// The disk of the guard is full. The guard ends, rather than forward a request that it cannot record. It comes back
-/// when there is space.
+/// Fills the guard's disk. The guard ends, because it must not forward a request that it cannot record. It is
+/// started again when there is space.
 pub fn fill_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         if !rustix::process::geteuid().is_root() {
@@ -27,7 +27,7 @@ pub fn fill_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();
         disk.fill_up();
-        // Keys in the store have their pages already, and new keys need new pages.
+        // Request new keys: they need new pages in the store, and known keys have theirs already.
         for n in 0.. {
             if lab.guards[0].wait_ready_or_ended().await == Some(false) {
                 break;
@@ -44,8 +44,8 @@ pub fn fill_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// The disk takes a quarter of a second for each write that it has to keep, and then longer than a guard may wait before it
-/// sends what it has admitted.
+/// Makes each sync of the disk take a quarter of a second, and then longer than a guard may wait before it sends an
+/// admitted request.
 pub fn slow_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const LATE: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(1300)];
     const FOR: Duration = Duration::from_secs(4);
@@ -62,7 +62,7 @@ pub fn slow_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// A sync of the disk fails. The guard ends, because it cannot know which writes the disk has.
+/// Makes the syncs of the disk fail. The guard ends, because it cannot know which writes are on the disk.
 pub fn fail_sync(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -76,13 +76,13 @@ pub fn fail_sync(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// The guard ends by itself, as a process that has failed.
+/// Waits until the guard has ended by itself, with a failure.
 async fn wait_given_up(lab: &RunEnvironment) {
     let status = lab.guards[0].exit().await;
     assert_eq!(status.code(), Some(1), "{}", lab.guards[0].log());
 }
 
-/// It is started again on the same disk.
+/// Starts the guard again, on the same disk.
 async fn restart_guard(lab: &mut RunEnvironment) {
     let launch = lab.take_ended_guard(0);
     lab.start_guard(0, &launch).await;

@@ -1,4 +1,4 @@
-//! Accidents of a guard.
+//! Faults of a guard.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::matrix::{
     level::{LONG, MAX_EXECUTION},
 };
 
-/// A guard dies while the service works for it, and is started again at once.
+/// Kills a guard while the service works on a request of it, and starts it again at once.
 pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -23,7 +23,7 @@ pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// The guard stands still for longer than any execution that it has admitted may take.
+/// Freezes a guard for longer than any execution that it has admitted may take.
 pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;

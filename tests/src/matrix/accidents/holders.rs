@@ -1,4 +1,4 @@
-//! Accidents of a gateway that holds a key.
+//! Faults of a gateway that holds a key.
 
 use fencegate_testkit::child::Signal;
 use futures_util::future::BoxFuture;
@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::AccidentResult;
 use crate::matrix::{environment::RunEnvironment, level::LONG};
 
-/// The gateway stands still for two session timeouts, with requests in flight and others in its queue.
+/// Freezes the gateway for two session timeouts, with requests in flight and in its queue.
 pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -19,8 +19,8 @@ pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// The gateway stands still between the check of its lock validity and the write. Its late write has an older token
-/// than the writes of other holders meanwhile.
+/// Freezes the gateway between the check of its lock validity and the write. Its late write has an older token than
+/// the writes of other holders meanwhile.
 pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
@@ -33,13 +33,13 @@ pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, Acciden
         lab.stations[0].signal(Signal::STOP);
         lab.wait_sessions_end().await;
         lab.stations[0].signal(Signal::CONT);
-        // The gateway has time to send its late write now.
+        // Give the gateway time to send its late write.
         sleep(lab.apparatus.session / 2).await;
         Ok(from)
     })
 }
 
-/// The gateway dies with requests in flight, and comes back some time after its session is over.
+/// Kills the gateway with requests in flight, and starts it again some time after its session is over.
 pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -52,17 +52,17 @@ pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// Nothing passes between it and ZooKeeper for two sessions.
+/// Lets nothing pass between the gateway and ZooKeeper for two session timeouts.
 pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].cut())
 }
 
-/// ZooKeeper gets the requests of the gateway, and the gateway gets no answers.
+/// Loses ZooKeeper's answers to the gateway. Its requests still arrive.
 pub fn lose_answers(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_replies()))
 }
 
-/// The requests of the gateway do not arrive at ZooKeeper.
+/// Loses the gateway's requests to ZooKeeper.
 pub fn lose_requests(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_requests()))
 }

@@ -1,4 +1,4 @@
-//! A hop between the service and its guard, or its gateway, delivers late.
+//! A relay before the service delivers requests of its guard or gateway late, or the service is paused.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::matrix::{
     level::{LONG, MAX_EXECUTION},
 };
 
-/// A relay holds requests that it has acknowledged, and delivers them when other holders have had their keys.
+/// Relays hold requests that they have acknowledged, and deliver them when other holders have had the keys.
 pub fn delivers_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -22,7 +22,7 @@ pub fn delivers_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> 
     })
 }
 
-/// The same, and the guard that has sent them is killed meanwhile.
+/// As [`delivers_late`], and the guard that sent the requests is killed meanwhile.
 pub fn delivers_for_a_guard_that_is_gone(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -34,14 +34,13 @@ pub fn delivers_for_a_guard_that_is_gone(lab: &mut RunEnvironment) -> BoxFuture<
     })
 }
 
-/// The instances of the service stand still, each with its filter, until no client waits for the requests in their
-/// sockets.
+/// Freezes the filters before the service until no client waits any more for the requests in their sockets.
 pub fn instances_stand_still(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();
         signal_filters(lab, Signal::STOP);
-        // Work that would take its time, begun late, meets whatever is begun beside it.
+        // Send requests that take long: begun late, they would overlap with the executions that begin then.
         for path in lab.apparatus.errand.paths() {
             for gateway in 0..lab.stations.len() {
                 lab.clients.send(gateway, &path, LONG);
@@ -53,7 +52,7 @@ pub fn instances_stand_still(lab: &mut RunEnvironment) -> BoxFuture<'_, Accident
     })
 }
 
-/// Each relay holds requests, and passes on what comes afterwards.
+/// Makes each relay hold some requests, and pass on the later ones.
 async fn wait_relays_hold(lab: &RunEnvironment) {
     for service in &lab.relayed {
         service.relay.hold();
@@ -64,7 +63,7 @@ async fn wait_relays_hold(lab: &RunEnvironment) {
     }
 }
 
-/// Each key is served, and then the relays deliver what they hold.
+/// Waits until each key is served, and then makes the relays deliver what they hold.
 async fn deliver_held(lab: &RunEnvironment) -> AccidentResult {
     lab.wait_paths_served(Instant::now(), 4 * MAX_EXECUTION).await;
     for service in &lab.relayed {

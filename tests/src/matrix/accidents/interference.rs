@@ -1,4 +1,4 @@
-//! Interference from outside: with lock nodes, and with answers on their way.
+//! Interference from outside: with lock nodes, and with answers in flight.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
     zookeeper_proxy::{LockNodeOperation, OperationFault},
 };
 
-/// Another client deletes the lock node of a request that is being executed.
+/// Deletes the lock node of a request that is being executed, as another client.
 pub fn node_deleted(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let tree = lab.tree().await;
@@ -28,9 +28,10 @@ pub fn node_deleted(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// Nodes are made and deleted, and the answers to these operations are lost with their connections.
+/// Loses the answers to creates and deletes of lock nodes, with their connections.
 pub fn answers_eaten(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
-    /// A link without a session has no such operation, so its trap is not sprung.
+    /// The time after which a fault is given up: a proxy whose connection has no session never gets such an
+    /// operation.
     const UNUSED: Duration = Duration::from_secs(2);
     Box::pin(async move {
         let from = Instant::now();

@@ -1,4 +1,5 @@
-//! Packets that are dropped silently. The connections stay, and the kernels of both sides send lost packets again.
+//! Packets that are dropped silently. The connections stay open, and the kernels of both sides retransmit lost
+//! packets.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -16,7 +17,7 @@ use crate::{
     namespaces::NetworkNamespaces,
 };
 
-/// Nothing passes between the first gateway and any other process, for two sessions.
+/// Drops all packets between the first gateway and any other process, for two session timeouts.
 pub fn nothing_passes(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| {
         namespaces.drop_outgoing(FIRST);
@@ -24,22 +25,22 @@ pub fn nothing_passes(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult>
     })
 }
 
-/// The first gateway gets everything, and nothing arrives from it.
+/// Drops all packets from the first gateway. Those to it arrive.
 pub fn nothing_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| namespaces.drop_outgoing(FIRST))
 }
 
-/// Everything from the first gateway arrives, and it gets nothing.
+/// Drops all packets to the first gateway. Those from it arrive.
 pub fn nothing_arrives(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| namespaces.drop_incoming(FIRST))
 }
 
-/// Only what the first gateway sends to ZooKeeper is lost. Its clients and the service notice nothing.
+/// Drops only packets from the first gateway to ZooKeeper. Its clients and the service notice nothing.
 pub fn nothing_reaches_zookeeper(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |lab, namespaces| namespaces.drop_outgoing_to(FIRST, &zookeepers(lab)))
 }
 
-/// The cable of the first gateway is pulled, and put back.
+/// Sets the network interface of the first gateway down, and up again.
 pub fn unplugged(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(FIRST, LONG).await;
@@ -51,7 +52,7 @@ pub fn unplugged(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// The one that every accident happens to.
+/// The index of the gateway that has the fault.
 const FIRST: usize = 0;
 
 fn lost(
@@ -68,42 +69,44 @@ fn lost(
     })
 }
 
-/// Requests that the first gateway has written stay on their way to the service, or to its guard, and the gateway stands
-/// still. When other holders have had the keys its kernel sends them once more, and they arrive.
+/// Drops requests of the first gateway to the service or its guard, and freezes the gateway. When other holders have
+/// had the keys, its kernel retransmits the requests, and they arrive.
 pub fn requests_are_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let from = lab.mark_accident(FIRST);
         let first = &lab.stations[FIRST];
         let services: Vec<u16> = first.endpoints.iter().map(SocketAddr::port).collect();
         namespaces(lab).drop_outgoing_to(FIRST, &services);
-        // Requests for each account arrive all the time.
+        // Clients request each account all the time, so requests are lost in this time.
         sleep(lab.apparatus.session / 4).await;
-        // Awake, it would break the connections, and the kernel would forget what it has not sent.
+        // Freeze the gateway: otherwise it would close the connections, and the kernel would not retransmit the
+        // requests.
         first.signal(Signal::STOP);
         lab.wait_sessions_end().await;
         namespaces(lab).restore();
-        // The kernel doubles the pause after which it sends again.
+        // The kernel doubles the interval of its retransmissions, so the next one may take that long.
         sleep(2 * lab.apparatus.session).await;
         first.signal(Signal::CONT);
         Ok(from)
     })
 }
 
-/// Requests of the first gateway are lost on their way to the service, or to its guard, and the gateway is killed. Its
-/// kernel would send them once more, long after other holders have had the keys.
+/// Drops requests of the first gateway to the service or its guard, and kills the gateway. Its kernel must not
+/// retransmit them when other holders have had the keys.
 pub fn killed_with_requests_on_the_way(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(FIRST, LONG).await;
         let from = lab.mark_accident(FIRST);
         let services: Vec<u16> = lab.stations[FIRST].endpoints.iter().map(SocketAddr::port).collect();
         namespaces(lab).drop_outgoing_to(FIRST, &services);
-        // Requests for each account arrive all the time.
+        // Clients request each account all the time, so requests are lost in this time.
         sleep(lab.apparatus.session / 4).await;
         let lost = Instant::now();
         lab.stations[FIRST].kill().await;
         lab.wait_paths_served(lost + lab.apparatus.session, 4 * MAX_EXECUTION).await;
         namespaces(lab).restore();
-        // The kernel doubles the pause after which it sends again, so the next time is before twice the time so far.
+        // The kernel doubles the interval of its retransmissions, so the next one comes before the elapsed time has
+        // passed again.
         sleep(lost.elapsed()).await;
         let launch = lab.stations[FIRST].launch();
         lab.stations[FIRST].start(launch).await;

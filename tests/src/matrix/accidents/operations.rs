@@ -1,4 +1,4 @@
-//! What operators do every day: reloads and restarts under load.
+//! The daily work of operators: reloads and restarts under load.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::{
     matrix::{environment::RunEnvironment, level::LONG},
 };
 
-/// Each gateway gets another policy, one that is not valid, and the first one again, several times.
+/// Gives each gateway another policy, an invalid one, and its first one again, several times.
 pub fn reload_repeatedly(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 4;
     Box::pin(async move {
@@ -35,7 +35,7 @@ pub fn reload_repeatedly(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResu
     })
 }
 
-/// One gateway after the other is replaced on its own port, and ends in order.
+/// Replaces one gateway after the other on its own port, and stops the old one in order.
 pub fn roll_gateways(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 3;
     Box::pin(async move {

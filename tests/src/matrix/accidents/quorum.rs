@@ -1,4 +1,4 @@
-//! Accidents of ZooKeeper's servers.
+//! Faults of ZooKeeper's servers.
 
 use std::{
     ops::Range,
@@ -16,7 +16,7 @@ use crate::{
     matrix::{environment::RunEnvironment, level::LONG},
 };
 
-/// The leader dies, and comes back later.
+/// Kills the leader, and starts it again later.
 pub fn leader_dies(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -30,7 +30,7 @@ pub fn leader_dies(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// Two of three servers stand still for 20 s. During that time no key is granted or handed over.
+/// Freezes two of three servers for 20 s, in which no key is granted or handed over.
 pub fn majority_is_away(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -45,7 +45,7 @@ pub fn majority_is_away(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResul
     })
 }
 
-/// One server after the other stands still for a moment, many times, as with a slow disk.
+/// Freezes one server after the other for a moment, many times, like a slow disk.
 pub fn servers_stutter(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 12;
     const STILL: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(900);
@@ -66,8 +66,8 @@ pub fn servers_stutter(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult
     })
 }
 
-/// ZooKeeper loses all data. No key is granted until an operator makes the installation again, above all earlier
-/// tokens.
+/// Removes all data of ZooKeeper. No key is granted until an operator creates the installation again, with a base
+/// above all earlier tokens.
 pub fn wipe_zookeeper(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;

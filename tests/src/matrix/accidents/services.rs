@@ -1,4 +1,4 @@
-//! Accidents of the service, and of the connection to the service.
+//! Faults of the service, and of the connections to it.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::{
     origin::AccountFault,
 };
 
-/// Longer than any client waits for it, and over before any holder hands the key over.
+/// Longer than any client waits for the service, and shorter than the time until a holder hands the key over.
 const HANGS: Duration = Duration::from_millis(4500);
 
-/// The service hangs once, and breaks connections before, in and after its answers.
+/// Makes the service hang once, and break connections before, in and after its responses.
 pub fn break_connections(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const KINDS: [AccountFault; 4] =
         [AccountFault::ResetBefore, AccountFault::ResetAfter, AccountFault::InHead, AccountFault::InBody];
@@ -33,8 +33,8 @@ pub fn break_connections(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResu
     })
 }
 
-/// Nothing passes between the first gateway and the service, or its guard, and neither side is notified; then
-/// connections break.
+/// Lets nothing pass between the first gateway and the service or its guard, without either side being told, and
+/// then breaks the connections.
 pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;

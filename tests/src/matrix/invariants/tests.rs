@@ -1,4 +1,5 @@
-//! Sound runs, and runs in which one thing was changed. Each change is caught, by exactly the laws that it breaks.
+//! Correct runs, and runs with one change. Each change is reported as a violation of exactly the invariants that it
+//! breaks.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,8 @@ fn id(number: u64) -> String {
     format!("c0-{number}@gw-{}", number % 2)
 }
 
-/// The n-th execution. It comes to the listener `10 * n` seconds after the start, is executed from 1 s to 6 s after
-/// that, and ends at the listener after 7 s.
+/// The n-th execution. It arrives at the listener `10 * n` seconds after the start, is executed from second 1 to
+/// second 6 after that, and ends at the listener in second 7.
 fn execution(start: Instant, number: u64) -> KeyExecution {
     let at = |seconds| start + Duration::from_secs(10 * number + seconds);
     let door = Execution {
@@ -54,7 +55,7 @@ fn attempt(start: Instant, number: u64) -> ClientAttempt {
     }
 }
 
-/// Five in a row, and one that was refused.
+/// Five executions in succession, and one request that was refused.
 fn sound_log() -> RunLog {
     let start = Instant::now();
     let refused = ClientAttempt {
@@ -81,18 +82,18 @@ fn sound_log() -> RunLog {
     }
 }
 
-/// The n-th, from 1.
+/// The response to the n-th request, counted from 1.
 fn response_of(run: &mut RunLog, number: usize) -> &mut ResponseContent {
     run.asked[number - 1].told.as_mut().expect("told")
 }
 
-/// Executions are doubled, and so is what they have added.
+/// Adds a second execution, and its addition to the balance.
 fn duplicate_execution(run: &mut RunLog, deed: KeyExecution) {
     *run.balances.get_mut("account/0").expect("there") += 1;
     run.deeds.push(deed);
 }
 
-/// As if it had come after all others, in its own tenure.
+/// The execution, moved behind all others and into a tenure of its own.
 fn moved_to_end(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
     let by = Duration::from_secs(100);
     deed.door.began += by;
@@ -104,7 +105,7 @@ fn moved_to_end(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
     deed
 }
 
-/// A sound run breaks no invariant at any level.
+/// A correct run breaks no invariant at any level.
 #[test]
 fn sound_run_breaks_no_invariant() {
     for level in [MatrixLevel::None, MatrixLevel::Delay, MatrixLevel::Upstream, MatrixLevel::Guard] {
@@ -136,7 +137,7 @@ fn assert_caught(cases: &[(&str, RunLogEdit, &[Invariant])]) {
     }
 }
 
-/// Executions that overlap, or whose tokens do not grow in their order, are caught.
+/// Executions that overlap, or whose tokens do not grow in their order, are reported.
 #[test]
 fn overlap_and_wrong_order_are_caught() {
     assert_caught(&[
@@ -158,7 +159,7 @@ fn overlap_and_wrong_order_are_caught() {
         (
             "a long one reaches over two",
             |run| run.deeds[0].effect.ended = run.deeds[2].effect.ended,
-            // Nor was it over when that was reported.
+            // The execution was also reported as done before it had ended.
             &[Invariant::Overlap, Invariant::Truth],
         ),
         ("a token of the past", |run| run.deeds[3].door.token = token(0), &[Invariant::Order]),
@@ -190,7 +191,7 @@ fn overlap_and_wrong_order_are_caught() {
     ]);
 }
 
-/// Answers whose outcome, content or time contradicts the executions are caught.
+/// Responses whose outcome, content or time contradicts the executions are reported.
 #[test]
 fn untrue_answers_are_caught() {
     assert_caught(&[
@@ -233,7 +234,7 @@ fn untrue_answers_are_caught() {
     ]);
 }
 
-/// An attempt or an operation that is executed twice is caught, also if one of its attempts was not answered.
+/// An attempt or operation that is executed twice is reported, even if one of its attempts got no response.
 #[test]
 fn double_execution_is_caught() {
     assert_caught(&[
@@ -262,7 +263,7 @@ fn double_execution_is_caught() {
     ]);
 }
 
-/// Lost additions, wrong watermarks, leftover lock nodes, split tenures and late recovery are caught.
+/// Lost additions, wrong watermarks, remaining lock nodes, tenures of two gateways and late recovery are reported.
 #[test]
 fn losses_leftovers_and_delays_are_caught() {
     assert_caught(&[
@@ -329,8 +330,7 @@ fn losses_leftovers_and_delays_are_caught() {
     ]);
 }
 
-/// A comparing service keeps executions apart inside: requests may overlap at its listener, and their effects may
-/// not.
+/// With a comparing service, requests may overlap at its listener, but their effects may not.
 #[test]
 fn upstream_level_separates_effects_only() {
     let mut run = sound_log();
@@ -340,7 +340,7 @@ fn upstream_level_separates_effects_only() {
     assert_eq!(broken_invariants(&run, MatrixLevel::Upstream), [Invariant::Overlap]);
 }
 
-/// A 412 of the service, and a repeat that gets the outcome of the first attempt, count as no execution of their own.
+/// A 412 of the service, and a repeat that gets the outcome of the first attempt, do not count as executions.
 #[test]
 fn replayed_answer_is_no_execution() {
     let mut run = sound_log();
@@ -357,7 +357,7 @@ fn replayed_answer_is_no_execution() {
     assert_eq!(find_violations(&run, MatrixLevel::Guard), []);
 }
 
-/// A request for two keys is one execution of each, and one answer. Each key is judged by itself.
+/// A request for two keys counts as one execution of each, with one response. Each key is judged separately.
 #[test]
 fn key_set_is_judged_per_key() {
     let mut run = sound_log();

@@ -1,4 +1,4 @@
-//! The state of one client: what it has requested, what is on its way, and the state of its connection.
+//! The state of one client: its requests, its messages in flight, and the state of its connection.
 
 use std::collections::VecDeque;
 
@@ -15,18 +15,18 @@ use crate::memory::{
 
 #[derive(Debug)]
 pub(super) struct ClientState {
-    /// As the server has it; after a swap not the id that the client got at first.
+    /// The session's id at the server. After a swap it is not the id that the client knows.
     pub(super) session: i64,
     pub(super) phase: ConnectionPhase,
     pub(super) parting: CloseState,
-    /// The newest transaction that a reply has shown.
+    /// The newest transaction that an answer has shown.
     pub(super) seen: i64,
     pub(super) heard: Instant,
     pub(super) spoke: Instant,
     pub(super) pinged: bool,
-    /// Requested while there was no connection.
+    /// The requests that were made while there was no connection.
     pub(super) waiting: VecDeque<PendingCall>,
-    /// Sent, in order; replies come in the same order.
+    /// The requests that were sent, in their order, in which the answers come, too.
     pub(super) asked: VecDeque<SentRequest>,
     pub(super) to_server: DelayQueue<ServerRequest>,
     pub(super) to_client: DelayQueue<ServerMessage>,
@@ -40,7 +40,7 @@ pub(super) enum ConnectionPhase {
     Over,
 }
 
-/// Whether the session's owner has left.
+/// The progress of closing the session after its owner was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CloseState {
     Not,
@@ -67,12 +67,12 @@ pub(super) enum SentRequest {
 pub(super) enum ServerMessage {
     Reply(ServerReply),
     Event(WatchEvent),
-    /// The server closes the connection.
+    /// The server has closed the connection.
     Closed,
 }
 
 impl ClientState {
-    /// Of a session that has just been made, over a connection that is there.
+    /// The state of a new session, which is connected.
     pub(super) fn begin(session: i64) -> Self {
         let now = Instant::now();
         Self {
@@ -92,7 +92,7 @@ impl ClientState {
     }
 }
 
-/// The receiver may be dropped already.
+/// Answers a request with an error. The receiver may have been dropped.
 pub(super) fn refuse(answer: oneshot::Sender<CallResult>, fault: ZkError) {
     answer.send(Err(MultiError { step: None, fault })).ok();
 }

@@ -1,4 +1,4 @@
-//! How a session loses its connection, makes another one, and ends.
+//! The loss of a session's connection, the reconnect, and the end of the session.
 
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use crate::memory::{
     wire::{ReconnectMode, UndeliveredRequestFate, WireSession},
 };
 
-/// Between a lost connection and the first try to make another one; and between tries that the server refuses.
+/// `COMEBACK`: the time between the loss of a connection and the first attempt to reconnect. `REFUSED`: between
+/// attempts that the server refuses.
 const COMEBACK: Duration = Duration::from_millis(1);
 const REFUSED: Duration = Duration::from_millis(100);
 
 impl SessionClientSim {
-    /// The connection is gone: pending requests may have been done or not.
+    /// Handles the loss of the connection: requests without an answer may have been done or not.
     pub(super) fn lose_connection(&self, talk: &mut ClientState, underway: UndeliveredRequestFate) {
         if underway == UndeliveredRequestFate::Lost {
             talk.to_server.clear();
@@ -52,7 +53,7 @@ impl SessionClientSim {
             (ReconnectMode::Swapped, _) => talk.session = self.ensemble.open(self.timeout),
         }
         self.attach(talk.session);
-        // What was still underway on the old connection is refused from now on.
+        // The server refuses requests of the old connection from now on.
         talk.to_server.clear();
         (talk.heard, talk.spoke, talk.pinged) = (now, now, false);
         self.enter(talk, ConnectionPhase::Connected);
@@ -64,7 +65,7 @@ impl SessionClientSim {
         self.send_waiting(talk);
     }
 
-    /// The session is over, for this side.
+    /// Ends the session for the client.
     pub(super) fn finish(&self, talk: &mut ClientState) {
         self.ensemble.detach(talk.session);
         let asked = talk.asked.drain(..).filter_map(|asked| match asked {

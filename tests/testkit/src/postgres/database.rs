@@ -1,4 +1,4 @@
-//! A database that one test has to itself, and how it is reached.
+//! A database that one test has to itself, and the arguments to connect to it.
 
 use std::{
     net::SocketAddr,
@@ -16,42 +16,42 @@ use crate::wait::PATIENCE;
 pub struct TestDatabase {
     pub address: SocketAddr,
     pub name: String,
-    /// Where the server's socket is.
+    /// The folder of the server's Unix socket.
     folder: PathBuf,
-    /// The only one in which names are found that tell no schema; `None` for PostgreSQL's own choice.
+    /// The schema of names that state none; `None` for PostgreSQL's default search path.
     schema: Option<&'static str>,
-    /// The session of the last question, for the next one. Copies of this have the same.
+    /// The session of the last query, kept for the next one. Clones of the database share it.
     kept: Arc<Mutex<Option<PsqlQuerySession>>>,
 }
 
-/// The owner of everything.
+/// The user that connects to every database, and owns everything.
 pub const USER: &str = "service";
 
 impl TestDatabase {
-    /// One that is there, on the server whose socket is in `folder`.
+    /// Refers to an existing database, on the server whose socket is in `folder`.
     pub(super) fn new(address: SocketAddr, name: &str, folder: &Path) -> Self {
         let (name, folder) = (name.to_owned(), folder.to_owned());
         Self { address, name, folder, schema: None, kept: Arc::default() }
     }
 
-    /// The same, where names without a schema are of this one.
+    /// The same database, with `schema` for names that state none.
     #[must_use]
     pub fn in_schema(self, schema: &'static str) -> Self {
         Self { schema: Some(schema), kept: Arc::default(), ..self }
     }
 
-    /// As libpq has it.
+    /// The connection URL in the form of libpq.
     pub fn url(&self) -> String {
         self.url_at(&[self.address])
     }
 
-    /// The same behind other addresses: a relay, or several servers of which one is the primary.
+    /// The connection URL with other addresses: those of a proxy, or of several servers of which one is the primary.
     pub fn url_at(&self, addresses: &[SocketAddr]) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         format!("postgresql://{USER}@{}/{}", hosts.join(","), self.name)
     }
 
-    /// For `psql` and its kin: whom to connect to.
+    /// The arguments by which `psql` and similar programs connect to the database.
     pub fn arguments(&self) -> [String; 4] {
         [
             format!("--host={}", self.folder.display()),
@@ -63,28 +63,30 @@ impl TestDatabase {
 
     fn target(&self) -> PsqlTarget {
         let found = self.schema.map(|schema| format!(" -c search_path={schema}"));
-        // A wait that fails is reported to the test.
+        // A statement that waits too long fails, so that the test reports it and does not hang.
         let options = format!("-c statement_timeout={}{}", PATIENCE.as_millis(), found.unwrap_or_default());
         PsqlTarget { arguments: self.arguments(), options }
     }
 
-    /// A session whose statements are about this key.
+    /// Starts a session that has `key` as its variable.
     pub fn session(&self, key: &str) -> PsqlSession {
         PsqlSession::start(&self.target(), key)
     }
 
-    /// A single statement is asked in a session that is kept for the next one: to start a process for each question costs
-    /// more than its answer.
+    /// Runs the statements, and returns their output. A single statement runs in a session that is kept for the next
+    /// one, because starting a process costs more than the query.
     ///
     /// # Errors
-    /// The error of psql for a statement that fails.
+    /// Returns the error of psql if a statement fails.
     pub fn try_run(&self, statements: &str) -> Result<String, String> {
         let statement = statements.trim_end().trim_end_matches(';');
-        // From its input psql would send several statements one by one.
+        // psql runs several statements as one transaction only if they are an argument; from its input it would send
+        // them one by one.
         if statement.contains(';') {
             return run_alone(&self.target(), statements);
         }
-        // An answer may wait for a lock, which another question is to show: none waits here for the answer to another.
+        // The kept session may be waiting for a lock, and this query may be the one that shows it. So the query must
+        // not wait for the session.
         let Ok(mut kept) = self.kept.try_lock() else { return run_alone(&self.target(), statements) };
         let connected = kept.take().and_then(PsqlQuerySession::still_connected);
         let mut session = connected.unwrap_or_else(|| PsqlQuerySession::start(&self.target()));
@@ -93,24 +95,27 @@ impl TestDatabase {
         Ok(answer)
     }
 
-    /// What the statements answer, a line for each row, its columns with `|` between them.
+    /// Runs the statements, and returns their output: a line for each row, with `|` between the columns.
     ///
     /// # Panics
-    /// If one fails.
+    /// If a statement fails.
     pub fn run(&self, statements: &str) -> String {
         self.try_run(statements).unwrap_or_else(|error| panic!("{error}: {statements}"))
     }
 
+    /// Waits until one session of the database waits for a lock.
+    ///
     /// # Panics
-    /// If no session waits for another one.
+    /// If that does not happen in time.
     pub fn wait_one_blocked(&self) {
         self.wait_blocked(1);
     }
 
-    /// Polls, because the server sends no event.
+    /// Waits until this number of sessions of the database wait for a lock. Polls, because the server sends no
+    /// event.
     ///
     /// # Panics
-    /// If not so many sessions wait for another one.
+    /// If that does not happen in time.
     pub fn wait_blocked(&self, sessions: usize) {
         const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         let until = Instant::now() + PATIENCE;

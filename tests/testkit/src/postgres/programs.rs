@@ -1,4 +1,5 @@
-//! The programs of Debian's package, run as a user that PostgreSQL takes, in a folder that this user may enter.
+//! Runs the programs of Debian's PostgreSQL package as a user that PostgreSQL accepts, in a folder that this user
+//! may enter.
 
 use std::{
     fs,
@@ -10,13 +11,13 @@ use std::{
 
 use crate::child::Signal;
 
-/// `nobody`: the server does not run as root.
+/// The user id of `nobody`: PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65534;
 
-/// In front of the name of every folder.
+/// The names of the folders of all servers begin with this.
 const PREFIX: &str = "fencegate-postgres-";
 
-/// Where Debian has the newest version of a program.
+/// The path of a program in the newest version that Debian has installed.
 pub fn program(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("installed by tests/run").flatten();
     let newest = versions.max_by_key(|entry| {
@@ -26,8 +27,8 @@ pub fn program(name: &str) -> PathBuf {
     newest.expect("a version").path().join("bin").join(name)
 }
 
-/// A folder for a server. The folder of the tests may be closed to other users, and the path of a socket has to be
-/// short; so those of processes that are gone are removed here.
+/// Makes a folder for a server, in the system's folder for temporary files: the tests' own folder may be closed to
+/// other users, and the path of a socket has to be short. Removes the folders of processes that have ended.
 pub(super) fn server_folder() -> PathBuf {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let all = std::env::temp_dir();
@@ -35,21 +36,21 @@ pub(super) fn server_folder() -> PathBuf {
         let name = old.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another process may be sweeping, too.
+            // The removal may fail, because another process may remove the same folder.
             drop(fs::remove_dir_all(old.path()));
         }
     }
     let own = all.join(format!("{PREFIX}{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    // Only an earlier process of the same number can have left one.
+    // A folder of this name can only be left from an earlier process with the same process id.
     drop(fs::remove_dir_all(&own));
     fs::create_dir(&own).expect("a new folder");
     own
 }
 
-/// Makes a file or folder that of the user whom the programs run as.
+/// Makes the user of the servers the owner of a file or folder, if this process is root.
 ///
 /// # Panics
-/// If it is not there.
+/// If the file does not exist.
 pub fn chown_to_nobody(path: &Path) {
     if is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
@@ -60,11 +61,11 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").expect("proc(5)").uid() == 0
 }
 
-/// In front of a program that must not run as root, and has this folder for its own. The signal for our end comes last: a
-/// change of user takes it away.
+/// The words of a command line before a program that must not run as root. The program owns `folder` and runs in it.
+/// The parent-death signal is set last, because a change of user clears it.
 ///
 /// # Panics
-/// If the folder is not there.
+/// If the folder does not exist.
 pub fn unprivileged(folder: &Path) -> Vec<String> {
     chown_to_nobody(folder);
     let mut words = vec!["env".to_owned(), format!("--chdir={}", folder.display()), "setpriv".to_owned()];
@@ -76,10 +77,10 @@ pub fn unprivileged(folder: &Path) -> Vec<String> {
     words
 }
 
-/// Runs a program to its end.
+/// Runs a program of PostgreSQL to its end.
 ///
 /// # Errors
-/// The error output of the program, if it fails.
+/// Returns the error output of the program if it fails.
 pub(super) fn run(folder: &Path, name: &str, arguments: &[&str]) -> Result<(), String> {
     let front = unprivileged(folder);
     let (first, front) = front.split_first().expect("env");
@@ -87,13 +88,13 @@ pub(super) fn run(folder: &Path, name: &str, arguments: &[&str]) -> Result<(), S
     if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
 }
 
-/// With owner and mode, which the server insists on. The folder `to` does not exist yet.
+/// Copies a folder with owner and mode, because the server checks both. The folder `to` must not exist yet.
 pub(super) fn copy_folder(from: &Path, to: &Path) {
     let done = Command::new("cp").arg("-a").args([from, to]).status().expect("cp");
     assert!(done.success(), "{} to {}", from.display(), to.display());
 }
 
-/// To a process that may be gone already.
+/// Sends a signal to a process that may have ended already.
 pub(super) fn signal(pid: u32, signal: Signal) {
     let number = signal.as_raw().to_string();
     drop(Command::new("kill").args(["-s", &number, &pid.to_string()]).output());

@@ -1,18 +1,18 @@
-//! Questions to a database and sessions with it, by `psql`.
+//! Queries of a database, and sessions with it, through `psql`.
 
 use std::{
     io::{self, BufRead, BufReader, Lines, Read, Write},
     process::{self, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-/// What a `psql` connects to, and with which settings of its session.
+/// The connection arguments of a `psql`, and the options of its session.
 #[derive(Debug)]
 pub(super) struct PsqlTarget {
     pub arguments: [String; 4],
     pub options: String,
 }
 
-/// A `psql` that is told what to do as it runs.
+/// A running `psql` that reads commands from its input.
 #[derive(Debug)]
 struct PsqlProcess {
     input: ChildStdin,
@@ -20,23 +20,23 @@ struct PsqlProcess {
     child: process::Child,
 }
 
-/// One `psql` that gets one statement after the other.
+/// A database session that runs one statement after the other.
 pub struct PsqlSession(PsqlProcess);
 
-/// A statement that another session blocks.
+/// A statement that waits for a lock of another session.
 pub struct BlockedStatement(PsqlSession);
 
-/// A `psql` that answers one question after the other. The first one that fails ends it.
+/// A `psql` that answers one query after the other. A query that fails ends it.
 #[derive(Debug)]
 pub(super) struct PsqlQuerySession(PsqlProcess);
 
-/// psql's own variables: how many rows the last statement changed, and with what code it failed.
+/// Prints two variables of psql: the number of rows that the last statement changed, and its SQLSTATE.
 const TELL: &str = "\\echo ended :ROW_COUNT :SQLSTATE";
 
-/// The line behind the answer to a question.
+/// The line that is printed after the output of each query.
 const ANSWERED: &str = "fencegate: answered";
 
-/// A `psql` that ends with its thread.
+/// The command of a `psql` that ends with the thread that spawns it.
 fn psql(target: &PsqlTarget) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "stdbuf"]);
@@ -44,14 +44,14 @@ fn psql(target: &PsqlTarget) -> Command {
     command
 }
 
-/// Adds what stands behind `stdbuf`.
+/// Adds the arguments of `stdbuf`, and of the `psql` that it starts.
 fn add_psql(command: &mut Command, target: &PsqlTarget) {
-    // Each line is forwarded as soon as it is written.
+    // `-oL`: `stdbuf` makes psql write each line as soon as it is complete.
     command.args(["-oL", "psql", "--no-psqlrc", "--quiet", "--tuples-only"]).args(&target.arguments);
     command.env("PGOPTIONS", &target.options);
 }
 
-/// What the statements answer, without blanks. They are one transaction, in a session of their own.
+/// Runs the statements as one transaction in a session of their own, and returns the trimmed output.
 pub(super) fn run_alone(target: &PsqlTarget, statements: &str) -> Result<String, String> {
     let mut command = psql(target);
     command.args(["--no-align", "--set=ON_ERROR_STOP=1", "--command", statements]);
@@ -76,23 +76,24 @@ impl PsqlProcess {
 }
 
 impl PsqlQuerySession {
-    /// It may outlive this thread, because another one may ask next. It ends when its input does: with this process at the
-    /// latest.
+    /// Starts a `psql` that may outlive this thread, because another thread may ask next. It ends when its input is
+    /// closed: with this process at the latest.
     pub(super) fn start(target: &PsqlTarget) -> Self {
         let mut command = Command::new("stdbuf");
         add_psql(&mut command, target);
         command.args(["--no-align", "--set=ON_ERROR_STOP=1"]).stderr(Stdio::piped());
-        // Its error output is read when it has ended, and until then has to find room in the pipe.
+        // The error output is read only after psql has ended, so it must fit into the pipe until then: print errors
+        // only.
         command.env("PGOPTIONS", format!("{} -c client_min_messages=error", target.options));
         Self(PsqlProcess::start(&mut command))
     }
 
-    /// What the statement answers, without blanks.
+    /// Runs the statement, and returns its trimmed output.
     ///
     /// # Errors
-    /// The error of psql, which has ended.
+    /// Returns the error output of psql if the statement fails. psql has then ended.
     pub(super) fn ask(&mut self, statement: &str) -> Result<String, String> {
-        // A psql that has ended takes nothing; why is in its error output.
+        // Writing fails if psql has ended. The reason is in its error output, which is read below.
         drop(self.0.write(&format!("{statement}\n;\n\\echo {ANSWERED}")));
         let mut answer = String::new();
         for line in self.0.output.by_ref() {
@@ -110,7 +111,8 @@ impl PsqlQuerySession {
         Err(error)
     }
 
-    /// `None` if the server has ended since the last question. It may serve again, but not in this session.
+    /// Returns the session if it still works; `None` if the server has ended since the last query, even if it serves
+    /// again.
     pub(super) fn still_connected(mut self) -> Option<Self> {
         self.ask("SELECT 1").is_ok().then_some(self)
     }
@@ -121,31 +123,33 @@ impl PsqlSession {
         Self(PsqlProcess::start(psql(target).arg(format!("--set=key='{key}'"))))
     }
 
+    /// Runs a statement.
+    ///
     /// # Panics
-    /// If it fails.
+    /// If the statement fails.
     pub fn run(&mut self, statement: &str) {
         self.rows(statement).unwrap_or_else(|code| panic!("{code}: {statement}"));
     }
 
-    /// How many rows it was about.
+    /// Runs a statement, and returns the number of rows that it changed.
     ///
     /// # Errors
-    /// Its SQLSTATE.
+    /// Returns the SQLSTATE of a statement that fails.
     pub fn rows(&mut self, statement: &str) -> Result<u64, String> {
         self.write(&format!("{statement}\n{TELL}"));
         self.read_result()
     }
 
-    /// The statement with `:key` and `:token` filled in by psql.
+    /// Runs a statement in which psql replaces `:key` and `:token`, and returns the number of rows that it changed.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the statement fails.
     pub fn raise(&mut self, statement: &str, token: &str) -> u64 {
         self.token(token);
         self.rows(statement).unwrap_or_else(|code| panic!("{code}: {statement}"))
     }
 
-    /// The same, where it has to wait.
+    /// Begins a statement as [`Self::raise`] does, where a lock of another session makes it wait.
     pub fn begin_raise(mut self, statement: &str, token: &str) -> BlockedStatement {
         self.token(token);
         self.write(&format!("{statement}\n{TELL}"));
@@ -170,8 +174,10 @@ impl PsqlSession {
 }
 
 impl BlockedStatement {
+    /// Waits for the end of the statement, and returns the number of rows that it changed.
+    ///
     /// # Errors
-    /// Its SQLSTATE.
+    /// Returns the SQLSTATE of a statement that fails.
     pub fn finish(mut self) -> Result<u64, String> {
         self.0.read_result()
     }
@@ -179,7 +185,7 @@ impl BlockedStatement {
 
 impl Drop for PsqlProcess {
     fn drop(&mut self) {
-        // Both fail only for one that is gone already.
+        // Both calls fail only if psql has ended already.
         drop((self.child.kill(), self.child.wait()));
     }
 }

@@ -1,4 +1,4 @@
-//! A server of PostgreSQL, and its accidents: killed, stopped, frozen, started again.
+//! A PostgreSQL server, and its accidents: it is killed, stopped, frozen and started again.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ pub struct PostgresServer {
     state: PathBuf,
     pub(super) settings: Vec<String>,
     pub(super) port: u16,
-    /// `None` while it is stopped.
+    /// `None` while the server is stopped.
     pub(super) process: Option<ChildProcess>,
     /// The database [`FIRST`].
     first: TestDatabase,
@@ -35,16 +35,16 @@ pub struct PostgresServer {
 const FIRST: &str = "postgres";
 
 impl PostgresServer {
-    /// Blocks for a second or two: until the server serves. `settings` are lines of `postgresql.conf`. It keeps what it
-    /// has acknowledged, as in production.
+    /// Starts a server, and blocks for a second or two until it serves. `settings` are lines of `postgresql.conf`.
+    /// The server keeps what it has acknowledged, as in production.
     ///
     /// # Panics
-    /// If it does not start; Debian has it as `postgresql`.
+    /// If the server does not start, for example because Debian's package `postgresql` is missing.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_in(init_folder(), settings)
     }
 
-    /// On a folder that has its data.
+    /// Starts a server on a folder that already has its data.
     pub(super) fn start_in(state: PathBuf, settings: &[&str]) -> Self {
         let settings = settings.iter().map(ToString::to_string).collect();
         let port = free_port();
@@ -54,10 +54,10 @@ impl PostgresServer {
         server
     }
 
-    /// On the same port, with the same data. What an earlier process has left behind is waited for.
+    /// Starts the server on its port and its data, after the remains of its earlier process have gone.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the server does not start.
     pub fn restart(&mut self) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -65,7 +65,8 @@ impl PostgresServer {
             let ready = |line: &str| line.contains("ready to accept");
             match process.wait_line(ready, PATIENCE) {
                 Ok(_) => return self.process = Some(process),
-                // Backends of a server that was killed notice it a moment later, and until then keep its memory.
+                // The backends of a killed server end a moment after it. Until then they use its memory and no new
+                // one starts.
                 Err(error) => assert!(Instant::now() < until, "PostgreSQL does not start: {error}"),
             }
             thread::sleep(Duration::from_millis(50));
@@ -82,13 +83,15 @@ impl PostgresServer {
             format!("port={}", self.port),
             format!("unix_socket_directories={}", self.state.display()),
             "shared_buffers=32MB".to_owned(),
-            // As with segments of the usual size.
+            // The sizes for segments of the usual size: `initdb` below would choose smaller ones for its small
+            // segments.
             "max_wal_size=1GB".to_owned(),
             "min_wal_size=80MB".to_owned(),
-            // In its own folder, which goes with the test: those of POSIX would stay in `/dev/shm` when it is killed.
+            // In the folder of the server, which is removed with it. POSIX shared memory would stay in `/dev/shm`
+            // after a kill.
             "dynamic_shared_memory_type=mmap".to_owned(),
             "max_connections=200".to_owned(),
-            // A wait of this long is one for ever in a test.
+            // Instead of a second: in a test a statement that waits for this long is in a deadlock.
             "deadlock_timeout=200ms".to_owned(),
         ];
         for setting in own.iter().chain(&self.settings) {
@@ -101,6 +104,8 @@ impl PostgresServer {
         local_address(self.port)
     }
 
+    /// Creates a database that no other test uses.
+    ///
     /// # Panics
     /// If the server does not serve.
     pub fn fresh_database(&self) -> TestDatabase {
@@ -110,7 +115,7 @@ impl PostgresServer {
         self.database(&name)
     }
 
-    /// One that is there.
+    /// Returns an existing database of the server.
     pub fn database(&self, name: &str) -> TestDatabase {
         match name {
             FIRST => self.first.clone(),
@@ -118,35 +123,35 @@ impl PostgresServer {
         }
     }
 
-    /// `kill -9`: nothing is written any more, and what was acknowledged is on the disk.
+    /// Kills the server with SIGKILL: it writes nothing any more, and what it has acknowledged is on the disk.
     ///
     /// # Panics
-    /// If it is stopped already.
+    /// If the server is stopped already.
     pub fn kill(&mut self) {
         let process = self.process.take().expect("it runs");
         let backends = self.backends(&process);
         process.signal(Signal::KILL).expect("our own child");
         process.wait(PATIENCE).expect("SIGKILL ends it");
-        // They would notice within a moment; a test that is about its end does not want to wait for it.
+        // The backends would notice the end a moment later. Kill them, so that the test need not wait for that.
         backends.into_iter().for_each(|pid| programs::signal(pid, Signal::KILL));
     }
 
-    /// An orderly stop that does not wait for sessions.
+    /// Stops the server in order, without waiting for the end of its sessions.
     ///
     /// # Panics
-    /// If it is stopped already, or goes on.
+    /// If the server is stopped already, or does not end.
     pub fn stop(&mut self) {
         let process = self.process.take().expect("it runs");
         process.signal(Signal::INT).expect("our own child");
         process.wait(PATIENCE).expect("a fast shutdown ends it");
     }
 
-    /// Nothing of it goes on: connections stay open and get no answer.
+    /// Stops all processes of the server with SIGSTOP: its connections stay open and get no answer.
     pub fn freeze(&self) {
         self.signal_all(Signal::STOP);
     }
 
-    /// It goes on after [`PostgresServer::freeze`].
+    /// Lets the server go on after [`PostgresServer::freeze`].
     pub fn thaw(&self) {
         self.signal_all(Signal::CONT);
     }
@@ -161,14 +166,14 @@ impl PostgresServer {
         let found = fs::read_dir("/proc").expect("proc(5)").flatten().filter_map(|entry| {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            // Behind the name, which may have blanks and brackets: state and parent.
+            // The state and the parent stand after the program's name, which may contain blanks and brackets.
             let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()?;
             (parent == process.pid()).then_some(pid)
         });
         found.collect()
     }
 
-    /// Its log.
+    /// The log of the running server; empty while it is stopped.
     pub fn log(&self) -> String {
         self.process.as_ref().map(ChildProcess::log).unwrap_or_default()
     }
@@ -181,13 +186,13 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         drop(self.process.take());
-        // It goes with the process at the latest.
+        // A failure is ignored: a later process removes the folders of processes that have ended.
         drop(fs::remove_dir_all(&self.state));
     }
 }
 
-/// A folder with a new database: a copy of one that this process makes once, because `initdb` takes far longer. So all
-/// servers of a process have one system identifier, as a primary and its standby have.
+/// Makes a folder with a new cluster: a copy of one that this process makes once, because `initdb` takes far longer.
+/// So all servers of a process have the same system identifier, as a primary and its standby have.
 pub(super) fn init_folder() -> PathBuf {
     static MADE: LazyLock<PathBuf> = LazyLock::new(run_initdb);
     let state = server_folder();
@@ -197,7 +202,8 @@ pub(super) fn init_folder() -> PathBuf {
 
 fn run_initdb() -> PathBuf {
     let state = server_folder();
-    // Its own order of text is not that of bytes.
+    // ICU's English collation does not order text by bytes: a statement that needs the order of bytes has to ask for
+    // it.
     let made = run(
         &state,
         "initdb",
@@ -209,7 +215,8 @@ fn run_initdb() -> PathBuf {
             "--locale-provider=icu",
             "--icu-locale=en",
             "--locale=C",
-            // In megabytes. Tests write little, and every server, standby and snapshot has a few segments.
+            // In megabytes. Small, because tests write little, and every server, standby and snapshot has a few
+            // segments.
             "--wal-segsize=1",
             "--pgdata=data",
         ],

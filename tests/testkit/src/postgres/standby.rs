@@ -1,4 +1,4 @@
-//! Servers that follow another one, and take its place.
+//! Servers that replicate another one, and take its place.
 
 use std::{
     path::Path,
@@ -16,18 +16,18 @@ use crate::wait::PATIENCE;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandbyMode {
     Synchronously,
-    /// The last commits may be missing at the standby.
+    /// The primary does not wait, so the last commits may be missing at the standby.
     Later,
 }
 
-/// Its name towards the primary.
+/// The `application_name` of the standby at its primary.
 const NAME: &str = "standby";
 
 impl PostgresServer {
-    /// A second server that has everything which this one has, and follows it.
+    /// Starts a second server that replicates this one, and waits until this one streams to it.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the standby cannot be made or does not start.
     pub fn standby(&self, follows: StandbyMode) -> Self {
         let folder = server_folder();
         let source = format!(
@@ -58,35 +58,35 @@ impl PostgresServer {
         standby
     }
 
-    /// From now on a primary acknowledges a commit before its standby has it.
+    /// On a primary: from now on it acknowledges a commit before its standby has received it.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the setting does not take effect in time.
     pub fn disable_sync_standby(&self) {
         self.database("postgres").run("ALTER SYSTEM RESET synchronous_standby_names");
         self.database("postgres").run("SELECT pg_reload_conf()");
         self.wait_shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", "async");
     }
 
-    /// From now on a standby takes writes. It has exactly what it received from its primary.
+    /// On a standby: promotes it, so that it takes writes. It has exactly what it received from its primary.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the promotion fails.
     pub fn promote(&self) {
         assert_eq!(self.database("postgres").run("SELECT pg_promote(true, 20)"), "t", "{}", self.log());
-        // Otherwise it would wait for a standby of its own.
+        // If the copied configuration has this setting, the server would wait for a standby of its own.
         self.database("postgres").run("ALTER SYSTEM RESET synchronous_standby_names");
         self.database("postgres").run("SELECT pg_reload_conf()");
     }
 
-    /// A standby receives nothing more until `PostgresServer` resumes it; its primary goes on.
+    /// On a standby: ends the replication, so that it receives nothing more from its primary, which goes on.
     pub fn pause_receiving(&self) {
         self.database("postgres").run("ALTER SYSTEM SET primary_conninfo = ''");
         self.database("postgres").run("SELECT pg_reload_conf()");
         self.wait_shows("SELECT count(*) FROM pg_stat_wal_receiver", "0");
     }
 
-    /// Polls, because the server sends no event.
+    /// Waits until the query gives the wanted answer. Polls, because the server sends no event.
     fn wait_shows(&self, question: &str, wanted: &str) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -99,17 +99,19 @@ impl PostgresServer {
         }
     }
 
-    /// A copy of its data while it is stopped, and back to it: as a machine that is restored from a snapshot.
+    /// Copies the data of the stopped server to `to`, as a snapshot of a machine does.
     ///
     /// # Panics
-    /// If it runs.
+    /// If the server runs.
     pub fn snapshot(&self, to: &Path) {
         assert!(self.process.is_none(), "its data would change under us");
         copy_folder(&self.folder().join("data"), to);
     }
 
+    /// Replaces the data of the stopped server by a copy that [`PostgresServer::snapshot`] made.
+    ///
     /// # Panics
-    /// If it runs.
+    /// If the server runs.
     pub fn restore(&self, from: &Path) {
         assert!(self.process.is_none(), "its data would change under us");
         std::fs::remove_dir_all(self.folder().join("data")).expect("our own");

@@ -1,4 +1,4 @@
-//! The servers do what the tests that use them rely on.
+//! Tests of the servers: they behave as the tests that use them rely on.
 
 use std::{thread, time::Duration};
 
@@ -27,7 +27,7 @@ fn killed_server_keeps_commits_frozen_resumes() {
     assert!(database.try_run(ROWS).is_err(), "nobody is there");
     server.restart();
     assert_eq!(database.run(ROWS), "1");
-    // The session of the last question has ended with the server.
+    // The query below needs a new session, because the kept one ended with the killed server.
     server.kill();
     server.restart();
     assert_eq!(database.run(ROWS), "1");
@@ -39,7 +39,7 @@ fn killed_server_keeps_commits_frozen_resumes() {
     assert_eq!(asking.join().expect("no panic"), "1");
 }
 
-/// A question is answered while another one to the same database waits for a lock.
+/// A query is answered while another query of the same database waits for a lock.
 #[test]
 fn question_waits_for_no_other() {
     let database = fresh_database();

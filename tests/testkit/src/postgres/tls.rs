@@ -1,4 +1,4 @@
-//! A server that speaks TLS with clients that present a certificate, and refuses all others.
+//! A server that takes TLS connections of clients with a certificate, and refuses all others.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use super::{PostgresServer, programs::chown_to_nobody, server::init_folder};
 use crate::terminator::{SignedCertificate, TestCa};
 
 impl PostgresServer {
-    /// Over the network it takes only clients that encrypt and show a certificate of this authority, and shows `signed`
-    /// itself. Its socket stays open to the test.
+    /// Starts a server that takes network connections only with TLS and a client certificate signed by `authority`,
+    /// and that presents `signed` itself. Its Unix socket stays open to the test.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the server does not start.
     pub fn with_tls(authority: &TestCa, signed: &SignedCertificate) -> Self {
         const WHO: &str = "local all all trust\nhostssl all all all trust clientcert=verify-ca\n";
         let state = init_folder();

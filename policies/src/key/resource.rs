@@ -18,7 +18,7 @@ pub struct ResourceKey(Arc<str>);
 
 /// The text is not a key that some template could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a resource key: printable ASCII without spaces, and not too long")]
+#[error("the text is no resource key, which is printable ASCII without spaces and of limited length")]
 pub struct InvalidKeyError;
 
 /// Keys of one request that are more, or longer together, than gateways, guards, tickets, services and clients of leases take.

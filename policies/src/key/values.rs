@@ -63,7 +63,7 @@ impl RequestValues for () {}
 
 /// A field stands under another name that only some servers take for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a header field is there in another spelling")]
+#[error("the request has a header field in another spelling")]
 pub struct RespelledHeaderError;
 
 /// One header field name in a request.

@@ -72,7 +72,9 @@ async fn sweep_ownerless_nodes<L: ZkClient>(live: &ActiveSession<L>) {
             },
         };
         match removed {
-            Ok(()) => warn!(path = live.paths.redacted_path(&path), "lock node without an owner removed"),
+            Ok(()) => {
+                warn!(path = live.paths.redacted_path(&path), "a lock node without an owner was removed")
+            }
             // Its owner has removed it since the server made the list.
             Err(ZkError::NoNode) => {}
             Err(fault) => debug!(%fault, path = live.paths.redacted_path(&path), "left for the next sweep"),

@@ -79,7 +79,7 @@ pub enum AccessTokenError {
     Type,
     #[error("the token has a critical extension")]
     Critical,
-    #[error("the token is of an issuer that is not believed")]
+    #[error("the issuer of the token is not trusted")]
     Issuer,
     /// The keys of the issuer with this number may have changed since they were read.
     #[error("the token is signed with an unknown key")]

@@ -3,9 +3,9 @@
 /// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    #[error("no ticket")]
+    #[error("the request has no ticket")]
     Missing,
-    #[error("invalid ticket: {0}")]
+    #[error("the ticket is invalid: {0}")]
     Invalid(InvalidTenureTicketError),
     /// It is expired even with the leeway.
     #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
@@ -17,37 +17,37 @@ pub enum TicketError {
 /// What makes a ticket invalid, whatever it is presented for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTenureTicketError {
-    #[error("the request has more than one")]
+    #[error("the request has more than one ticket")]
     Repeated,
-    #[error("too long")]
+    #[error("the ticket is too long")]
     TooLong,
     /// Not three parts in base64url, or the header is no JSON object with a known `alg`; `none` is not known.
-    #[error("not a signed token")]
+    #[error("the ticket is not a signed token")]
     Format,
-    #[error("the `typ` is another one")]
+    #[error("its `typ` is not that of a ticket")]
     Type,
     /// RFC 7515, 4.1.11: we understand no extension.
-    #[error("it has a `crit`")]
+    #[error("its header has a `crit`")]
     Critical,
     /// No `kid`, or one that no key has.
-    #[error("signed with an unknown key")]
+    #[error("it is signed with an unknown key")]
     UnknownKey,
     /// The algorithm belongs to the key, not to the token (RFC 8725, 3.1).
-    #[error("the `alg` is not that of the key")]
+    #[error("its `alg` is not that of the key")]
     Algorithm,
-    #[error("the signature is wrong")]
+    #[error("its signature is wrong")]
     Signature,
     /// A claim is missing, malformed, or for another audience.
-    #[error("the claims are malformed")]
+    #[error("its claims are malformed")]
     Claims,
-    #[error("the format is newer than this build")]
+    #[error("its format is newer than this build")]
     Version,
     /// `iat` or `nbf` is further ahead than the leeway. This is not `ticket-expired`, because a new ticket would not
     /// help: the clocks have to be set.
     #[error("it is from the future: compare the clocks")]
     Future,
     /// Valid for longer than a ticket may be, or not at all.
-    #[error("its time is not that of a ticket")]
+    #[error("its validity from `iat` to `exp` is longer than a ticket may have, or not above zero")]
     Lifetime,
     #[error("it is of another installation")]
     Ensemble,
@@ -62,6 +62,6 @@ pub enum TicketMismatchError {
     Tenure,
     #[error("another mode")]
     Mode,
-    #[error("an earlier moment until which the dispatch may be begun")]
+    #[error("an earlier `Fencing-Not-After`")]
     NotAfter,
 }

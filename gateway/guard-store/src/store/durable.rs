@@ -111,7 +111,7 @@ pub enum StoreBackupError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The target cannot be written.
-    #[error("it cannot be written: {0}")]
+    #[error("the store cannot be written: {0}")]
     Write(#[from] io::Error),
 }
 

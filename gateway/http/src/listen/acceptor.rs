@@ -103,7 +103,7 @@ impl ConnectionAcceptor {
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: ending connections release some.
-                    warn!(%error, "connection not accepted");
+                    warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -188,7 +188,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
 /// Nothing was started. A guard reports it to its gateway in the gateway's words; to a client the gateway reports
 /// that its hold is over.
 fn expired_refusal(level: FencingLevel) -> Refusal {
-    let detail = "it came after the moment until which it might be begun, or the clocks differ";
+    let detail = "the dispatch came after its `Fencing-Not-After`, or the clocks differ";
     let reason = if level == FencingLevel::Upstream { RefusalReason::Expired } else { RefusalReason::Fenced };
     Refusal::new(reason, detail).with_grant_retirement()
 }
@@ -416,7 +416,7 @@ impl<N: Network> UpstreamForwarder<N> {
         }
         let account = GuardDispatchReport::parse(headers);
         if !account.has_outcome_or_refusal() {
-            error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
+            error!(upstream = %upstream.name, %token, "an upstream answered a dispatch that no guard has seen");
             facts.retires_grant = true;
         }
         if account.hop_seen {

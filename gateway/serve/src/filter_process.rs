@@ -86,7 +86,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     });
     main.drain(manager, &process, workers, plan.serving.listener.timeouts.drain);
     telemetry.flush_telemetry();
-    info!("stopped");
+    info!("the filter has stopped");
     Ok(())
 }
 
@@ -97,7 +97,7 @@ async fn wait_shutdown(
     manager: &SystemdNotifier,
 ) {
     while signals.next().await == SignalAction::Reload {
-        warn!("a filter does not read its file again");
+        warn!("reload ignored: a filter reads its file only when it starts");
         // Certificates that cannot be used are logged by their reader.
         manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }

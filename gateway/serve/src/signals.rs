@@ -55,7 +55,7 @@ impl ProcessSignals {
     /// are reset by that, as after a kill.
     pub(super) async fn exit_on_second_signal(mut self) {
         self.wait_shutdown_signal().await;
-        warn!("second signal: stopping at once; locks go by the session timeout");
+        warn!("second signal: the process stops at once; its locks are released when the session times out");
         // The line is in the queue of the log. A reader that stalls delays the end by a second at most.
         flush_stderr();
         std::process::exit(1);

@@ -71,12 +71,12 @@ fn exchanges_left(worker: thread::Result<DrainOutcome>) -> usize {
     match worker {
         Ok(DrainOutcome::Clean) => 0,
         Ok(DrainOutcome::TimedOut { exchanges }) => {
-            warn!(exchanges, "drain took too long");
+            warn!(exchanges, "requests were still running when the drain ended");
             // A connection without an exchange holds no lock: its client has only not read the answer.
             exchanges
         }
         Err(_) => {
-            error!("a worker panicked");
+            error!("a worker thread panicked");
             1
         }
     }

@@ -41,7 +41,7 @@ impl GuardTicketKeySource {
                 // Without keys every ticket is refused: better than a guard that does not start while the gateways
                 // do.
                 if let Err(error) = runtime.block_on(remote.fetch()) {
-                    warn!(%error, "no ticket keys yet");
+                    warn!(%error, "the ticket keys could not be fetched; until they are, every ticket is refused");
                 }
                 Self { verifier: Arc::new(verifier), remote: Some(remote) }
             }

@@ -71,7 +71,7 @@ pub(super) enum EraCommand {
 pub(super) enum EraCommandError {
     #[error(transparent)]
     Away(#[from] ConnectZooKeeperError),
-    #[error("make the nodes below {root}")]
+    #[error("cannot create the nodes below {root}")]
     Make { root: String, source: ZkError },
     #[error(transparent)]
     Read(#[from] ReadInstallationMetaError),
@@ -82,7 +82,7 @@ pub(super) enum EraCommandError {
     )]
     State(StateDirError),
     #[error(
-        "{path} is there already: nothing was changed; for larger tokens: `{}`",
+        "{path} exists already, and nothing was changed; for larger tokens: `{}`",
         command_hint::command_line(CommandHintTarget::Gateway, "era bump")
     )]
     Found { path: String },
@@ -160,7 +160,7 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
                 Ok(records) => records,
                 // An unreadable `state_dir` must not stop the bump that makes up for it.
                 Err(why) if at_least.is_some() => {
-                    warn!(%why, "state_dir is not taken into account");
+                    warn!(%why, "`state_dir` is left out of account");
                     Vec::new()
                 }
                 Err(why) => return Err(EraCommandError::State(why)),

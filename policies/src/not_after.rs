@@ -29,21 +29,21 @@ pub struct BootId([u8; 36]);
 /// The reason for which a field value is no [`NotAfter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseNotAfterError {
-    #[error("longer than {} bytes", NotAfter::LONGEST)]
+    #[error("the moment is longer than {} bytes", NotAfter::LONGEST)]
     TooLong,
-    #[error("not a number of at most 15 digits, without sign and leading zeros")]
+    #[error("the moment is not a number of at most 15 digits, without sign and leading zeros")]
     NotMillis,
-    #[error("a parameter that cannot be read")]
+    #[error("a parameter of the moment cannot be read")]
     Parameter,
     #[error("`boot` is not a string")]
     Boot,
     #[error("`uptime` is not a number of milliseconds")]
     Uptime,
-    #[error("`boot` or `uptime` is there twice")]
+    #[error("`boot` or `uptime` occurs twice")]
     Twice,
     #[error("of `boot` and `uptime` one is missing")]
     OneOfTwo,
-    #[error("something stands behind the value")]
+    #[error("the value is followed by other characters")]
     Trailing,
 }
 

@@ -100,9 +100,9 @@ pub struct PublishedLock {
 /// The reason for which published data cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePublishedRulesError {
-    #[error("it is of format {found}, and this build reads up to {FORMAT}")]
+    #[error("the published plan is of format {found}, and this build reads up to {FORMAT}")]
     UnsupportedFormat { found: u32 },
-    #[error("it is not in the form of a published plan: {0}")]
+    #[error("the published plan is malformed: {0}")]
     Malformed(String),
 }
 

@@ -41,7 +41,7 @@ impl utoipa::ToSchema for FencingToken {
 pub enum InvalidFencingTokenError {
     #[error("the epoch is beyond 2^63 - 1")]
     Epoch,
-    #[error("not of the form v1-<16 hex>-<8 hex>-<8 hex>, lower case")]
+    #[error("the token is not of the form v1-<16 hex>-<8 hex>-<8 hex>, lower case")]
     Form,
 }
 

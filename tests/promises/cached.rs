@@ -314,7 +314,9 @@ async fn removed_lock_node_ends_grant() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let locks = tree.locks().await;
     tree.delete(&locks[0]).await.expect("a stranger may");
-    gateway.wait_line("what happened", |line| line.message().starts_with("lock node removed")).await;
+    gateway
+        .wait_line("what happened", |line| line.message().starts_with("another client removed the lock node"))
+        .await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let history = History::from_log(&site.origin.log());
     history.assert_holds();

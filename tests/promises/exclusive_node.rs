@@ -218,7 +218,9 @@ async fn holder_detects_removal_and_spares_successor() {
 
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-    victim.wait_line("that it is gone", |line| line.message().contains("removed by somebody else")).await;
+    victim
+        .wait_line("that it is gone", |line| line.message().contains("another client removed the lock node"))
+        .await;
     let written = shared.site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").count();
     assert_eq!(written, 0, "written under a lock that was gone");
     // When this request is answered, the victim has released the rest of its earlier lock.

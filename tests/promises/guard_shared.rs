@@ -199,7 +199,7 @@ async fn frozen_guard_sends_nothing_and_ends() {
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
     }
     assert!(!pair.one.exit().await.success(), "a guard that was taken for dead ends itself");
-    assert!(pair.one.log().contains("taken this one for dead"), "{}", pair.one.log());
+    assert!(pair.one.log().contains("declared this guard dead"), "{}", pair.one.log());
     assert_eq!(pair.beside.origin.count("/late"), 0, "sent by a guard that others held for dead");
 }
 

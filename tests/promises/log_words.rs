@@ -122,7 +122,9 @@ async fn log_hides_keys_by_policy() {
         sleep(Duration::from_millis(1500)).await;
         tree.delete(&lock.expect("a lock node")).await.expect("it is there");
         gateway
-            .wait_line("that it is gone", |line| line.message().contains("removed by somebody else"))
+            .wait_line("that it is gone", |line| {
+                line.message().contains("another client removed the lock node")
+            })
             .await;
         latch.release();
         holder.result().await.ok();

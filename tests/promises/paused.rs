@@ -181,7 +181,11 @@ async fn silent_zookeeper_logs_no_process_pause() {
         site.policy("victim").with("/zookeeper/session_timeout", "6s").with_zookeeper(link.address());
     let victim = Gateway::start(&policy).await;
     link.lose_all();
-    victim.wait_line("that heartbeats are lost", |line| line.message() == "heartbeat not acknowledged").await;
+    victim
+        .wait_line("that heartbeats are lost", |line| {
+            line.message() == "ZooKeeper did not acknowledge a heartbeat"
+        })
+        .await;
     link.cut();
     link.mend();
     victim.wait_ready().await;

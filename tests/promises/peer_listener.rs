@@ -163,7 +163,7 @@ async fn unusable_address_or_files_prevent_start() {
     let address = taken.local_addr().expect("bound").to_string();
     let policy = policy_with_peer(&site, "gw-1").with("/peer/address", address.clone());
     let said = GatewayLaunch::new(&policy).expect_start_failure().await;
-    assert!(said.contains(&format!("FG0527: listen on {address}, the peer listener")), "{said}");
+    assert!(said.contains(&format!("FG0527: cannot listen on {address}, the peer listener")), "{said}");
     assert!(said.contains("`ss -ltnp`"), "{said}");
     let tls =
         json!({"certificate_file": "/nowhere.pem", "key_file": "/nowhere.key", "ca_file": "/nowhere.pem"});

@@ -54,7 +54,7 @@ async fn wait_probe_status(process: &TestProcess, path: &str, status: u16) -> St
 /// Asserts that both probes fail and name the thread, and succeed when it continues.
 async fn assert_hang_reported(process: &TestProcess, thread: &str) {
     let said = wait_probe_status(process, "/live", 503).await;
-    assert!(said.starts_with(thread) && said.contains("has not turned for"), "{said}");
+    assert!(said.starts_with(thread) && said.contains("has not responded for"), "{said}");
     assert!(wait_probe_status(process, "/ready", 503).await.starts_with(thread));
     process.wait_line("that it hangs", |line| line.message().starts_with("FG0552: ")).await;
     assert_eq!(wait_probe_status(process, "/live", 200).await, "live\n");
@@ -122,7 +122,7 @@ async fn hung_guard_store_unready_but_live() {
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.wait_at_failpoint("before_guard_commit").await;
     let said = wait_probe_status(&guard, "/ready", 503).await;
-    assert!(said.starts_with("the thread of the store has not turned for"), "{said}");
+    assert!(said.starts_with("the thread of the store has not responded for"), "{said}");
     assert_eq!(guard.admin("/live").await.status, 200);
     drop(request);
     guard.wait_ready().await;
@@ -143,7 +143,7 @@ async fn blocked_main_thread_fails_no_probe() {
     fs::rename(&pipe, &file).expect("one folder");
     gateway.signal(Signal::HUP);
     gateway
-        .wait_line("which", |line| line.message().starts_with("FG0552: the main thread has not turned"))
+        .wait_line("which", |line| line.message().starts_with("FG0552: the main thread has not responded"))
         .await;
     let hung = |thread: &'static str| {
         let gateway = &gateway;
@@ -158,7 +158,7 @@ async fn blocked_main_thread_fails_no_probe() {
     }
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     fs::write(&file, policy.to_string()).expect("the reload reads it");
-    gateway.wait_line("that it turns", |line| line.message() == "it turns again").await;
+    gateway.wait_line("that it turns", |line| line.message() == "the thread responds again").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     for thread in ["requests", "sessions", "endpoints"] {
         assert_eq!(hung(thread).await, 0.0, "{thread}");

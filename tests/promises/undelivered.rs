@@ -169,7 +169,11 @@ impl ProcessEnd {
             Self::Drained => process.signal(Signal::TERM),
             Self::ToldTwice => {
                 process.signal(Signal::TERM);
-                process.wait_line("the drain", |line| line.message() == "draining").await;
+                process
+                    .wait_line("the drain", |line| {
+                        line.message() == "the process is draining: it takes no new requests"
+                    })
+                    .await;
                 process.signal(Signal::TERM);
             }
         }

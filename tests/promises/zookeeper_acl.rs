@@ -170,7 +170,9 @@ async fn foreign_identity_fails_at_once() {
     let stranger = GatewayLaunch::new(&other).start().await;
     stranger.wait_line("the code", |line| line.text().contains("FG0524")).await;
     let told = async {
-        while !String::from_utf8_lossy(&stranger.admin("/ready").await.body).contains("does not let us") {
+        while !String::from_utf8_lossy(&stranger.admin("/ready").await.body)
+            .contains("ZooKeeper denied access")
+        {
             sleep(Duration::from_millis(20)).await;
         }
     };

@@ -18,7 +18,7 @@ pub(crate) enum ApiError {
     Body(#[from] serde_json::Error),
     #[error(transparent)]
     Order(#[from] ParseOrderError),
-    #[error("{available} are there, which is not enough")]
+    #[error("{available} are available, which is not enough")]
     Insufficient { available: i64 },
     #[error("nothing is here")]
     NotFound,

@@ -93,7 +93,7 @@ async fn run_accept_loop(
             }
             Err(error) => {
                 // No file descriptor was left, or the connection ended before it was accepted.
-                warn!(%error, "admin: accept");
+                warn!(%error, "admin: a connection could not be accepted");
                 sleep(PAUSE).await;
             }
         }

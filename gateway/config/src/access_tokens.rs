@@ -53,13 +53,13 @@ pub enum AuthenticateError {
     #[error(transparent)]
     Token(#[from] AccessTokenError),
     /// The token may be valid: it names a key that is not known, and the keys cannot be fetched now.
-    #[error("the keys of its issuer cannot be fetched now")]
+    #[error("the keys of the token's issuer cannot be fetched now")]
     KeysUnavailable,
     /// The token names a key that is not known, and so many requests wait for the keys that this one must not wait.
-    #[error("too many requests wait for the keys of its issuer")]
+    #[error("too many requests wait for the keys of the token's issuer")]
     TooManyWaiting,
     /// The token is signed by a known key, but the issuer may have revoked that key since its keys were fetched.
-    #[error("the keys of its issuer could not be fetched for longer than `max_key_age`")]
+    #[error("the keys of the token's issuer could not be fetched for longer than `max_key_age`")]
     KeysTooOld,
 }
 

@@ -77,7 +77,7 @@ impl BearerToken {
                 }
                 Err(bad) if !reported => {
                     reported = true;
-                    error!(error = %bad, "bearer.unusable: the old one stays in force");
+                    error!(error = %bad, "bearer.unusable: the old token stays in force");
                 }
                 Err(_) => {}
             }

@@ -113,20 +113,20 @@ pub enum JwksUrlError {
 /// The reason for which a key set could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchJwksError {
-    #[error("connect")]
+    #[error("cannot connect to the server of the key set")]
     Connect(#[source] io::Error),
-    #[error("speak TLS")]
+    #[error("the TLS handshake with the server of the key set failed")]
     Tls(#[source] io::Error),
-    #[error("the connection broke")]
+    #[error("the connection to the server of the key set broke")]
     Broken(#[from] hyper::Error),
-    #[error("no complete answer within {0:?}")]
+    #[error("the server of the key set sent no complete answer within {0:?}")]
     Timeout(Duration),
     /// Redirections are not followed, so that the source of the keys is configured in one place.
-    #[error("the answer was {0}")]
+    #[error("the server of the key set answered {0}")]
     Status(StatusCode),
-    #[error("the answer is larger than 64 KiB")]
+    #[error("the answer of the server is larger than 64 KiB")]
     Large,
-    #[error("the answer is no key set")]
+    #[error("the answer of the server is not a key set")]
     Keys(#[from] TicketJwkError),
 }
 
@@ -248,7 +248,7 @@ impl JwksFetcher {
             // Each cause is logged once: while tokens name unknown keys, there may be a fetch every second.
             if let (Err(error), true) = (&fetched, failure != reported) {
                 let cause = error.source().map(ToString::to_string);
-                warn!(url = %self.url, %error, cause, kids = self.keys.kids(), "keys not fetched, kept the old");
+                warn!(url = %self.url, %error, cause, kids = self.keys.kids(), "keys not fetched: the old keys stay in use");
             }
             reported = failure;
             self.wait_next_fetch(fetched.is_ok()).await;

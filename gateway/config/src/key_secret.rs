@@ -13,7 +13,7 @@ const LEAST: usize = 16;
 /// The reason for which there is no secret. The texts quote nothing of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyHashSecretError {
-    #[error("FG0512: read the secret of `log.keys`")]
+    #[error("FG0512: cannot read the secret of `log.keys`")]
     File(#[from] KeyFileError),
     #[error(
         "FG0512: the secret of `log.keys` in {path} has fewer than {LEAST} bytes; write one with `openssl rand -hex 32`"

@@ -26,7 +26,7 @@ pub struct PolicyFile {
 /// The reason for which a file has no text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadPolicyError {
-    #[error("FG0530: read {name}: {source}")]
+    #[error("FG0530: cannot read {name}: {source}")]
     Io { name: String, source: io::Error },
     /// The second field is the diagnostic as the user sees it.
     #[error("{1}")]

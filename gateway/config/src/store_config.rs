@@ -11,13 +11,13 @@ use fencegate_ticket::{KeyFileError, read_secret};
 /// The reason for which the address of the database is not known. The texts quote nothing of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresConfigError {
-    #[error("read the address of the database")]
+    #[error("cannot read the address of the database")]
     File(#[from] KeyFileError),
-    #[error("FG0540: {path} has more in it than one line with the address of a database")]
+    #[error("FG0540: {path} holds more than one line with the address of a database")]
     Lines { path: PathBuf },
-    #[error("FG0540: in {path}")]
+    #[error("FG0540: the address of the database in {path} cannot be used")]
     Url { path: PathBuf, source: UnusableDatabaseError },
-    #[error("speak TLS with the database")]
+    #[error("cannot use TLS with the database")]
     Tls(#[from] TlsClientConfigError),
 }
 

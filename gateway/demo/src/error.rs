@@ -10,16 +10,16 @@ use fencegate_testkit::zookeeper;
 pub enum DemoError {
     #[error(transparent)]
     ZooKeeper(#[from] zookeeper::StartZooKeeperError),
-    #[error("`{0}` is not there: build it beside: `cargo build -p fencegate-ledger`")]
+    #[error("`{0}` does not exist; build it in the same folder: `cargo build -p fencegate-ledger`")]
     NoLedger(String),
-    #[error("{who} does not come up: {said}")]
+    #[error("{who} did not start: {said}")]
     NotStarted { who: String, said: String },
     #[error("{0} did not happen in time")]
     Late(&'static str),
-    #[error("ask {address} for {path}")]
+    #[error("{address} did not answer the request for {path}")]
     Unanswered { address: SocketAddr, path: String, source: JsonClientError },
-    #[error("{address} answers {path} with {said}")]
+    #[error("{address} answered {path} with {said}")]
     Unexpected { address: SocketAddr, path: String, said: String },
-    #[error("prepare or control the processes")]
+    #[error("cannot prepare or control the processes")]
     Io(#[from] io::Error),
 }

@@ -59,12 +59,12 @@ pub enum CommandLockStatus {
 /// The lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireLockError {
-    #[error("FG0621: `{0}` is held by another, and the wait is over; nothing was run")]
+    #[error("FG0621: `{0}` is held by another client, and the wait for it is over; nothing was run")]
     Held(ResourceKey),
     /// Another attempt may succeed.
-    #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
+    #[error("FG0623: the lock of `{key}` was not granted: {why}; nothing was run")]
     Unavailable { key: ResourceKey, why: String },
     /// No other attempt can succeed.
-    #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
+    #[error("FG0623: the lock of `{key}` was not granted: {why}; nothing was run")]
     Permanent { key: ResourceKey, why: String },
 }

@@ -41,9 +41,9 @@ pub enum CommandProgress<'a> {
 pub enum RunCommandError {
     #[error(transparent)]
     NoLock(#[from] AcquireLockError),
-    #[error("FG0623: {0} came while the lock was waited for; nothing was run")]
+    #[error("FG0623: {0} arrived during the wait for the lock; nothing was run")]
     Interrupted(&'static str),
-    #[error("FG0623: start what watches over the command; nothing was run")]
+    #[error("FG0623: cannot start the processes that supervise the command, and nothing was run")]
     StartSupervisor(#[from] io::Error),
 }
 

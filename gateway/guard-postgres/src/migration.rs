@@ -101,7 +101,7 @@ pub enum StoreMigrationError {
     Database(#[from] UnusableDatabaseError),
     /// The file is marked as moved, and the copy is not the store yet.
     #[error(
-        "FG0540: {why}. {path} says by now that its store has gone: run the same command again, it ends what it began"
+        "FG0540: {why}; {path} is marked as moved already, so run the same command again to finish the move"
     )]
     NotFinished { path: String, why: UnusableDatabaseError },
     #[error(

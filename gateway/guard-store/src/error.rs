@@ -11,43 +11,45 @@ pub enum DispatchRefusedError {
     Stale { newest: FencingToken },
     /// After an unclean stop only the epoch of a watermark is known. So the tenure of that epoch is refused, and
     /// its gateway needs a new tenure, with a larger epoch.
-    #[error("of epoch {epoch}, which ran before the guard was restarted")]
+    #[error("the token is of epoch {epoch}, which ran before the guard was restarted")]
     Recovered { epoch: u64 },
     #[error("this token or a later one of its tenure was announced before: {newest}")]
     Duplicate { newest: FencingToken },
-    #[error("not above the floor {floor}, below which watermarks are forgotten")]
+    #[error("the token is not above the floor {floor}, below which watermarks are forgotten")]
     Floor { floor: u64 },
     #[error(
-        "more than 2^48 above {highest}, the largest epoch that this guard has seen: forged, or of another installation"
+        "the token is more than 2^48 above {highest}, the largest epoch that this guard has seen: it is forged, \
+         or of another installation"
     )]
     Future { highest: u64 },
-    #[error("it came after the moment until which it might be begun, or the clocks differ")]
+    #[error("the dispatch came after its `Fencing-Not-After`, or the clocks differ")]
     Expired,
-    #[error("no moment until which it may be begun")]
+    #[error("the dispatch has no `Fencing-Not-After`")]
     NotAfterMissing,
-    #[error("no token")]
+    #[error("the request has no fencing token")]
     TokenMissing,
     #[error("{0}")]
     TokenMalformed(MalformedTokenError),
-    #[error("no ticket")]
+    #[error("the request has no ticket")]
     TicketMissing,
-    #[error("the ticket is not valid: {0}")]
+    #[error("{0}")]
     TicketInvalid(String),
     #[error("the ticket has expired")]
     TicketExpired,
-    #[error("the ticket is of another key, token or mode")]
+    #[error("the ticket is for another key, token or mode")]
     TicketKey,
     #[error(
-        "what is called from a dispatch is let in beside it only where tickets are verified: the guard has no `tickets`"
+        "a callback is admitted beside its dispatch only where tickets are verified, and the guard has no \
+         `tickets`"
     )]
     CallbackWithoutTickets,
     #[error("an older execution did not end within the time to settle")]
     Busy,
     #[error("the end of an older execution was not seen")]
     InDoubt { until: BootInstant },
-    #[error("an earlier guard may have something at work on the key")]
+    #[error("a request that an earlier guard admitted may still run on the key")]
     Quarantine { until: BootInstant },
-    #[error("the store does not take what has to be remembered: {0}")]
+    #[error("the store cannot record the request: {0}")]
     Store(String),
     #[error("the journal is full ({bytes} of {most} bytes): finished operations leave it after `keep`")]
     JournalFull { bytes: u64, most: u64 },
@@ -55,7 +57,7 @@ pub enum DispatchRefusedError {
     InProgress,
     #[error("the operation was recorded with another request")]
     Mismatch,
-    #[error("what came of the operation is not known")]
+    #[error("the outcome of the operation is unknown")]
     OutcomeUnknown { reference: String },
 }
 
@@ -64,19 +66,19 @@ pub enum DispatchRefusedError {
 pub enum MalformedTokenError {
     #[error(transparent)]
     Token(#[from] InvalidFencingTokenError),
-    #[error("`{0}` stands there more than once")]
+    #[error("the request has `{0}` more than once")]
     Repeated(&'static str),
     /// A gateway writes each field name in one spelling. The service behind the guard may take a field in
     /// another spelling for the same field, although the guard does not.
-    #[error("`{0}` stands there in another spelling")]
+    #[error("the request has `{0}` in another spelling")]
     Misspelled(&'static str),
     #[error("`{0}` is missing beside the token")]
     Missing(&'static str),
     #[error("`{0}` cannot be read")]
     Unreadable(&'static str),
-    #[error("the number is not that of the token")]
+    #[error("`fencing-number` is not the number of the token")]
     NumberMismatch,
-    #[error("a dispatch is numbered from 1")]
+    #[error("the number of the dispatch is 0, and the first is 1")]
     ZeroDispatch,
 }
 

@@ -31,7 +31,7 @@ pub struct JoinedGuard {
 pub enum JoinSharedStoreError {
     #[error(transparent)]
     Store(#[from] UnusableDatabaseError),
-    #[error("start the thread of the store")]
+    #[error("cannot start the thread of the store")]
     Thread(#[from] io::Error),
     #[error("the thread of the store has panicked")]
     Panicked,

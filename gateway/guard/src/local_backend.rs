@@ -91,7 +91,7 @@ impl LocalGuardBackend {
         if let Some(slept) = state.sleep_detector.detect_sleep(now) {
             state.register.record_sleep(slept, now);
             if state.sleep_detector.is_watched {
-                warn!(slept = %FormattedDuration(slept), "guard.slept: this time counts for no wait");
+                warn!(slept = %FormattedDuration(slept), "guard.slept: the time of the suspension counts for no wait");
             }
         }
         state

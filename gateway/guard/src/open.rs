@@ -29,7 +29,7 @@ pub struct OpenedGuard {
 pub enum OpenGuardError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("start the thread of the store")]
+    #[error("cannot start the thread of the store")]
     Thread(#[from] io::Error),
 }
 

@@ -46,15 +46,15 @@ pub struct JsonClientResponse {
 #[derive(Debug, thiserror::Error)]
 pub enum JsonClientError {
     /// The connection could not be made, so nothing was sent.
-    #[error("connect")]
+    #[error("cannot connect to the server")]
     Connect(#[source] io::Error),
-    #[error("speak TLS")]
+    #[error("the TLS handshake with the server failed")]
     Tls(#[source] io::Error),
-    #[error("the connection broke")]
+    #[error("the connection to the server broke")]
     Broken(#[from] hyper::Error),
     #[error(transparent)]
     Response(ExchangeError),
-    #[error("no answer within {0:?}")]
+    #[error("the server sent no answer within {0:?}")]
     Timeout(Duration),
 }
 

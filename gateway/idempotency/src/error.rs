@@ -9,24 +9,24 @@ pub enum AdmitOperationError {
     /// operator resolved the operation as done.
     #[error("the operation was answered before")]
     Done { status: Option<u16> },
-    #[error("its name was used for another request")]
+    #[error("the name of the operation was used for another request")]
     Mismatch,
     #[error("the same operation is running in this gateway")]
     InProgress,
     #[error(
-        "nobody knows what came of operation {reference}; `{}` shows it",
+        "the outcome of operation {reference} is unknown; `{}` shows the operation",
         command_hint::command_line(command_hint::CommandHintTarget::Gateway, "once list")
     )]
     Unknown { reference: String },
-    #[error("the lock was lost before the operation was written down")]
+    #[error("the lock was lost before the operation was recorded")]
     Lost,
-    #[error("as many operations are remembered as there may be")]
+    #[error("the largest number of remembered operations is reached")]
     Full,
-    #[error("as many operations are remembered of the route as there may be: `once.share`")]
+    #[error("the largest number of remembered operations of the route is reached (`once.share`)")]
     RouteFull,
-    #[error("as many operations are remembered of this principal as there may be: `once.client_share`")]
+    #[error("the largest number of remembered operations of this principal is reached (`once.client_share`)")]
     ClientFull,
-    #[error("the record of the operation: {0}")]
+    #[error("the record of the operation cannot be read: {0}")]
     Foreign(String),
     #[error("{0}")]
     Service(String),

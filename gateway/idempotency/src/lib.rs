@@ -98,7 +98,10 @@ impl OperationPermit {
     pub async fn complete(self, came: OperationOutcome) {
         let OperationPermitInner { came: says, written, .. } = *self.0;
         if says.send(came).is_err() {
-            return warn!(came = came.label(), "nobody is left to write down what came of an operation");
+            return warn!(
+                came = came.label(),
+                "the outcome of an operation was not recorded, because the task that records it has ended"
+            );
         }
         if timeout(RECORD_TIMEOUT, written).await.is_err() {
             warn!(came = came.label(), "once.written_late");

@@ -25,14 +25,14 @@ pub struct UnresolvedOperation {
 /// The reason for which operations could not be listed or resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveOperationError {
-    #[error("read {path}")]
+    #[error("cannot read {path}")]
     Read { path: String, source: ZkError },
     #[error(
-        "no operation is unknown under the reference `{0}`; `{list}` shows those that are",
+        "no operation with an unknown outcome has the reference `{0}`; `{list}` shows those with one",
         list = command_hint::command_line(command_hint::CommandHintTarget::Gateway, "once list")
     )]
     NotFound(String),
-    #[error("`{0}` means more than one operation; give more of it")]
+    #[error("`{0}` is the beginning of more than one reference; give more of it")]
     Several(String),
     #[error("the lock of operation {0} is still held, so it may be running now; wait, or add `--force`")]
     MayRun(String),
@@ -40,7 +40,7 @@ pub enum ResolveOperationError {
         "operation {reference} may still be begun for another {left} s; ask the service again then, or add `--force`"
     )]
     MayBegin { reference: String, left: u64 },
-    #[error("write down what came of operation {reference}")]
+    #[error("cannot record the outcome of operation {reference}")]
     Write { reference: String, source: MultiError },
 }
 

@@ -158,13 +158,13 @@ impl LockClient {
         });
         let servers = ZkServers::from_policy(&policy).and_then(|servers| servers.with_file_watch(&metrics));
         let servers = servers.map_err(|bad| {
-            LockClientError::Options(format!("use the files for ZooKeeper: {}", error_chain(&bad)))
+            LockClientError::Options(format!("cannot use the files for ZooKeeper: {}", error_chain(&bad)))
         })?;
         let stop = CancellationToken::new();
         let ended =
             start_sessions(workers.into_iter().zip(settings).collect(), &servers, stop.clone(), history)
                 .map_err(|error| {
-                    LockClientError::Options(format!("start the thread of the sessions: {error}"))
+                    LockClientError::Options(format!("cannot start the thread of the sessions: {error}"))
                 })?;
         let name = options.name.as_str().into();
         let root = options.root.clone();

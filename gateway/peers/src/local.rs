@@ -44,7 +44,7 @@ pub enum PeerTlsError {
     ServerCertificate(#[from] ListenerTlsError),
     #[error(transparent)]
     ClientTls(#[from] TlsClientConfigError),
-    #[error("start a thread")]
+    #[error("cannot start the thread that watches the TLS files of peers")]
     Thread(#[from] std::io::Error),
 }
 

@@ -17,7 +17,7 @@ pub enum TlsClientConfigError {
     File(#[from] PemError),
     #[error("the client certificate in {path} cannot be used")]
     Client { path: PathBuf, source: rustls::Error },
-    #[error("the cryptographic library does not do what TLS needs")]
+    #[error("the cryptographic library lacks a part that TLS needs")]
     Library(#[source] rustls::Error),
 }
 

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("listen at {at}: {source}")]
+    #[error("cannot listen at {at}: {source}")]
     struct TestListenError {
         at: &'static str,
         source: io::Error,
@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn error_chain_repeats_no_cause() {
         let taken = TestListenError { at: "127.0.0.1:80", source: io::Error::other("address in use") };
-        assert_eq!(error_chain(&taken), "listen at 127.0.0.1:80: address in use");
+        assert_eq!(error_chain(&taken), "cannot listen at 127.0.0.1:80: address in use");
         let outer = io::Error::other(taken);
-        assert_eq!(error_chain(&outer), "listen at 127.0.0.1:80: address in use");
+        assert_eq!(error_chain(&outer), "cannot listen at 127.0.0.1:80: address in use");
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl MonitoredThread {
         match self.open.as_mut().map(oneshot::Receiver::try_recv) {
             None | Some(Ok(())) => {
                 if was_silent {
-                    info!(thread = %self.name(), "it turns again");
+                    info!(thread = %self.name(), "the thread responds again");
                 }
                 (self.looks, self.open) = (0, Some(self.ping()));
             }
@@ -276,7 +276,7 @@ impl fmt::Display for MonitoredThread {
             return write!(f, "{} has ended", self.name());
         }
         let silent = CHECK_INTERVAL * self.looks;
-        write!(f, "{} has not turned for {} s", self.name(), silent.as_secs())
+        write!(f, "{} has not responded for {} s", self.name(), silent.as_secs())
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
         looks(1 + HUNG_AFTER_CHECKS - 1).await;
         assert_eq!(threads.hung_thread(), None);
         looks(1).await;
-        assert_eq!(threads.hung_thread().as_deref(), Some("worker 2 has not turned for 5 s"));
+        assert_eq!(threads.hung_thread().as_deref(), Some("worker 2 has not responded for 5 s"));
         let other = tokio::spawn(hangs);
         yield_now().await;
         looks(1).await;
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(threads.hung_thread(), None);
         assert_eq!(
             threads.unready_thread().as_deref(),
-            Some("the thread of the store has not turned for 5 s")
+            Some("the thread of the store has not responded for 5 s")
         );
         answers.abort();
     }

@@ -17,11 +17,11 @@ use x509_cert::{Certificate, der::Decode};
 /// Errors of reading a file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
-    #[error("read {path}")]
+    #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is no file, or larger than 16 MiB")]
     Shape { path: PathBuf },
-    #[error("{path} is not PEM, or has nothing of what belongs there: {why}")]
+    #[error("{path} is not PEM, or lacks the certificate or key that belongs there: {why}")]
     Content { path: PathBuf, why: String },
     #[error(
         "{path} has mode {mode:04o}: others can read this key; run `chmod 600 {path}`, and make a new one"

@@ -146,7 +146,7 @@ impl HttpHandler for WorkerHttpHandler {
         let route = pipeline.metrics.unrouted();
         route.record_rejection(refusal.reason);
         route.record_response(refusal.status(), took);
-        info!(reason = refusal.reason.word(), detail = %refusal.detail, "refused before it was a request");
+        info!(reason = refusal.reason.word(), detail = %refusal.detail, "the connection was refused before its request was complete");
         refusal.into_reply()
     }
 }

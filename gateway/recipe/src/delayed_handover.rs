@@ -232,7 +232,7 @@ async fn wait_out_delay<L: ZkClient>(
     caller: &mut impl LockAttemptObserver,
 ) -> Result<(), GrantError> {
     let rest = until.since(live.clock.now());
-    info!(rest = %FormattedDuration(rest), "the last holder left without a word: its delay is sat out");
+    info!(rest = %FormattedDuration(rest), "the last holder left without a record of its end: its handover delay is waited for");
     caller.on_delay(until);
     let sitting = live.metrics.delays.start_wait(rest);
     let mut end = HandoverDelayEnd::Interrupted;
@@ -296,7 +296,7 @@ pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNod
             // Another contender has come since the last list, so the parent must stay and get the clean record.
             Err(MultiError { step: Some(1), .. }) if last => candidate.mark_contended(),
             Err(MultiError { fault, .. }) => {
-                warn!(%fault, path = key_redaction::redact_path(&live.paths.locks_path(), &path), "lock node not removed yet");
+                warn!(%fault, path = key_redaction::redact_path(&live.paths.locks_path(), &path), "the lock node could not be removed yet");
                 sleep(REFUSED_PAUSE).await;
             }
         }

@@ -207,7 +207,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
                     }
                 }
                 Err(MultiError { fault, .. }) => {
-                    warn!(%fault, path = live.paths.redacted_path(&path), "lock node not removed yet");
+                    warn!(%fault, path = live.paths.redacted_path(&path), "the lock node could not be removed yet");
                     sleep(REFUSED_PAUSE).await;
                 }
             }

@@ -73,7 +73,9 @@ async fn sweep_ownerless_nodes<L: ZkClient>(live: &ActiveSession<L>) {
             },
         };
         match removed {
-            Ok(()) => warn!(path = live.paths.redacted_path(&path), "lock node without an owner removed"),
+            Ok(()) => {
+                warn!(path = live.paths.redacted_path(&path), "a lock node without an owner was removed")
+            }
             // The owner of the node has removed it after the server made the list.
             Err(ZkError::NoNode) => {}
             Err(fault) => debug!(%fault, path = live.paths.redacted_path(&path), "left for the next sweep"),

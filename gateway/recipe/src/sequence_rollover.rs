@@ -100,7 +100,7 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
             Ok(_) => {
                 info!(
                     parent = key_redaction::redact_path(&self.candidate.live.paths.locks_path(), path),
-                    "full queue replaced"
+                    "a full queue was replaced by a new one"
                 );
                 Ok(true)
             }

@@ -279,7 +279,7 @@ mod tests {
     /// A client is told what is wrong with its own request, and nothing of hosts, holders or other requests.
     #[test]
     fn detail_names_only_faults_of_request() {
-        let found = "the body is not said to be JSON";
+        let found = "the body is not declared as JSON";
         for reason in [RefusalReason::KeyInvalid, RefusalReason::Malformed, RefusalReason::LeaseForbidden] {
             let detail = Refusal::new(reason, found).client_detail();
             assert!(detail.starts_with("The body is not said to be JSON. "), "{detail}");

@@ -22,37 +22,37 @@ pub struct BindError {
 /// The reason for which a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    #[error("FG0527: listen on {address}, the {listener} listener: {source}{}", remedy(source))]
+    #[error("FG0527: cannot listen on {address}, the {listener} listener: {source}{}", remedy(source))]
     Listen { listener: String, address: String, source: io::Error },
-    #[error("FG0526: listen on {address}, the {listener} listener: {source}")]
+    #[error("FG0526: cannot listen on {address}, the {listener} listener: {source}")]
     UnixSocket { listener: String, address: String, source: io::Error },
-    #[error("start a thread or runtime")]
+    #[error("cannot start a thread or the async runtime")]
     Start(#[from] io::Error),
-    #[error("FG0510: speak TLS with clients")]
+    #[error("FG0510: cannot use TLS with clients")]
     ListenerTls(#[from] ListenerTlsError),
-    #[error("FG0510: speak TLS with operators")]
+    #[error("FG0510: cannot use TLS with operators")]
     AdminTls(#[source] ListenerTlsError),
-    #[error("FG0510: speak TLS with other gateways")]
+    #[error("FG0510: cannot use TLS with other gateways")]
     PeerTls(#[from] PeerTlsError),
-    #[error("FG0510: use the files that `zookeeper` names")]
+    #[error("FG0510: cannot use the files that `zookeeper` names")]
     ZooKeeperTls(#[from] ZkTlsCredentialsError),
-    #[error("read the token of the admin listener")]
+    #[error("cannot read the token of the admin listener")]
     AdminToken(#[from] BearerTokenFileError),
-    #[error("read a token of `leases.principals`")]
+    #[error("cannot read a token of `leases.principals`")]
     LeaseToken(#[source] BearerTokenFileError),
     #[error(transparent)]
     KeySecret(#[from] KeyHashSecretError),
-    #[error("FG0512: read the key that tickets are signed with")]
+    #[error("FG0512: cannot read the key that tickets are signed with")]
     TicketKey(#[from] KeyFileError),
     #[error(transparent)]
     Issuer(#[from] LoadJwtIssuerError),
     #[error(transparent)]
     State(#[from] OpenStateDirError),
-    #[error("FG0512: prepare TLS with an upstream")]
+    #[error("FG0512: cannot prepare TLS with an upstream")]
     UpstreamTls(#[source] TlsClientConfigError),
-    #[error("the session's thread has panicked; locks go by the session timeout")]
+    #[error("the session's thread has panicked; its locks are released when the session times out")]
     SessionEnded,
-    #[error("{0} requests were still at work when the drain was over")]
+    #[error("{0} requests were still running when the drain ended")]
     DrainTimeout(usize),
 }
 

@@ -87,7 +87,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     });
     main.drain(manager, &process, workers, plan.serving.listener.timeouts.drain);
     telemetry.flush_telemetry();
-    info!("stopped");
+    info!("the filter has stopped");
     Ok(())
 }
 
@@ -98,7 +98,7 @@ async fn wait_shutdown(
     manager: &SystemdNotifier,
 ) {
     while signals.next().await == SignalAction::Reload {
-        warn!("a filter does not read its file again");
+        warn!("reload ignored: a filter reads its file only when it starts");
         // An error is already logged by [`ListenerCertificates::reload`].
         manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }

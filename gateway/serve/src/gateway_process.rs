@@ -82,7 +82,7 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     }
     shared.telemetry.flush_telemetry();
     sessions.close_sessions(&token_history);
-    info!("stopped");
+    info!("the gateway has stopped");
     Ok(())
 }
 

@@ -66,7 +66,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     let Some(GuardWithStore { guard, store }) =
         GuardWithStore::open(plan, options.init.as_ref(), &process, &mut main)?
     else {
-        info!("stopped");
+        info!("the guard has stopped");
         return Ok(());
     };
 
@@ -101,7 +101,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     store_setup::flush(&guard)?;
     telemetry.flush_telemetry();
     store_setup::join_store_thread(store);
-    info!("stopped");
+    info!("the guard has stopped");
     Ok(())
 }
 
@@ -130,7 +130,10 @@ async fn wait_shutdown(
     manager: &SystemdNotifier,
 ) {
     while signals.next().await == SignalAction::Reload {
-        warn!("a guard does not read its file again; ticket keys are looked at by themselves");
+        warn!(
+            "reload ignored: a guard reads its file only when it starts; it checks the files of ticket keys on \
+             its own"
+        );
         // An error is already logged by [`ListenerCertificates::reload`].
         manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }

@@ -40,7 +40,7 @@ impl MainThread {
         workers: WorkerPool,
         timeout: Duration,
     ) -> usize {
-        info!("draining");
+        info!("the process is draining: it takes no new requests");
         manager.notify_stopping();
         process.drain.cancel();
         process.threads.allow_exit();
@@ -63,7 +63,10 @@ async fn exit_after(timeout: Duration, threads: &ThreadMonitor) {
     sleep_unsuspended(timeout).await;
     let hung = threads.unready_thread();
     let hung = hung.as_deref().unwrap_or("a thread has not ended");
-    error!("FG0552: {hung}, and the drain is long over: stopping at once; locks go by the session timeout");
+    error!(
+        "FG0552: {hung}, and the drain is long over: the process stops at once; its locks are released when the \
+         session times out"
+    );
     flush_stderr();
     std::process::exit(1);
 }

@@ -135,7 +135,7 @@ impl Reloader {
         );
         started.map_err(|failed| {
             fleets.stop_endpoint_tasks();
-            format!("start what looks after the endpoints: {failed}")
+            format!("cannot start the tasks that watch the endpoints: {failed}")
         })?;
         // Nothing after this line can fail: a plan that is refused changes nothing, not even how the log redacts keys.
         key_redaction::set_key_redaction(gateway.serving.log.keys, secret);
@@ -203,7 +203,7 @@ impl Reloader {
         }
         if !difference.forgets.is_empty() {
             let routes = difference.forgets.join(", ");
-            warn!(%file, routes, dry, "config.operations_forgotten: what was done on these routes before this change is not recognised when it is repeated");
+            warn!(%file, routes, dry, "config.operations_forgotten: an operation done on these routes before this change is not recognised when it is repeated");
         }
     }
 }

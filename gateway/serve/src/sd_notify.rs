@@ -42,7 +42,7 @@ impl SystemdNotifier {
         let address = named.and_then(|name| match notify_socket_address(&name) {
             Ok(address) => Some(address),
             Err(error) => {
-                warn!(socket = %name.to_string_lossy(), %error, "NOTIFY_SOCKET is no address; the service manager is told nothing");
+                warn!(socket = %name.to_string_lossy(), %error, "NOTIFY_SOCKET is no address, so the service manager is not notified");
                 None
             }
         });
@@ -100,7 +100,7 @@ impl SystemdNotifier {
         let Some(address) = &self.address else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), address));
         if let Err(error) = sent {
-            warn!(%error, state, "the service manager could not be told");
+            warn!(%error, state, "the service manager could not be notified");
         }
     }
 }

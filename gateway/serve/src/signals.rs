@@ -57,7 +57,7 @@ impl ProcessSignals {
     /// services are then reset, as after a kill.
     pub(super) async fn exit_on_second_signal(mut self) {
         self.wait_shutdown_signal().await;
-        warn!("second signal: stopping at once; locks go by the session timeout");
+        warn!("second signal: the process stops at once; its locks are released when the session times out");
         // The warning is in the queue of the log. A reader that stalls delays the exit by at most a second.
         flush_stderr();
         std::process::exit(1);

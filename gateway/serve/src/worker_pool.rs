@@ -72,13 +72,13 @@ fn exchanges_left(worker: thread::Result<DrainOutcome>) -> usize {
     match worker {
         Ok(DrainOutcome::Clean) => 0,
         Ok(DrainOutcome::TimedOut { exchanges }) => {
-            warn!(exchanges, "drain took too long");
+            warn!(exchanges, "requests were still running when the drain ended");
             // A connection without an exchange does not count: it holds no lock, and its client has only not
             // read the answer.
             exchanges
         }
         Err(_) => {
-            error!("a worker panicked");
+            error!("a worker thread panicked");
             1
         }
     }

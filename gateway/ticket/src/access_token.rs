@@ -79,7 +79,7 @@ pub enum AccessTokenError {
     Type,
     #[error("the token has a critical extension")]
     Critical,
-    #[error("the token is of an issuer that is not believed")]
+    #[error("the issuer of the token is not trusted")]
     Issuer,
     /// The token names a key that is not among those of the issuer with this number. These may have changed since they
     /// were read.

@@ -4,9 +4,9 @@
 /// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    #[error("no ticket")]
+    #[error("the request has no ticket")]
     Missing,
-    #[error("invalid ticket: {0}")]
+    #[error("the ticket is invalid: {0}")]
     Invalid(InvalidTenureTicketError),
     /// The ticket has expired, even with the leeway.
     #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
@@ -18,38 +18,38 @@ pub enum TicketError {
 /// A defect that makes a ticket invalid for every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTenureTicketError {
-    #[error("the request has more than one")]
+    #[error("the request has more than one ticket")]
     Repeated,
-    #[error("too long")]
+    #[error("the ticket is too long")]
     TooLong,
     /// The ticket has not three parts in base64url, or its header is no JSON object with a known `alg`; `none` is
     /// not known.
-    #[error("not a signed token")]
+    #[error("the ticket is not a signed token")]
     Format,
-    #[error("the `typ` is another one")]
+    #[error("its `typ` is not that of a ticket")]
     Type,
     /// The header lists critical extensions (RFC 7515, 4.1.11), and no extension is supported.
-    #[error("it has a `crit`")]
+    #[error("its header has a `crit`")]
     Critical,
     /// The ticket has no `kid`, or one that no key has.
-    #[error("signed with an unknown key")]
+    #[error("it is signed with an unknown key")]
     UnknownKey,
     /// The algorithm belongs to the key, not to the token (RFC 8725, 3.1).
-    #[error("the `alg` is not that of the key")]
+    #[error("its `alg` is not that of the key")]
     Algorithm,
-    #[error("the signature is wrong")]
+    #[error("its signature is wrong")]
     Signature,
     /// A claim is missing, malformed, or for another audience.
-    #[error("the claims are malformed")]
+    #[error("its claims are malformed")]
     Claims,
-    #[error("the format is newer than this build")]
+    #[error("its format is newer than this build")]
     Version,
     /// `iat` or `nbf` is further ahead than the leeway. This is not `ticket-expired`, because a new ticket would not
     /// help: the clocks have to be set.
     #[error("it is from the future: compare the clocks")]
     Future,
     /// The ticket is valid for longer than a ticket may be, or for no time at all.
-    #[error("its time is not that of a ticket")]
+    #[error("its validity from `iat` to `exp` is longer than a ticket may have, or not above zero")]
     Lifetime,
     #[error("it is of another installation")]
     Ensemble,
@@ -64,6 +64,6 @@ pub enum TicketMismatchError {
     Tenure,
     #[error("another mode")]
     Mode,
-    #[error("an earlier moment until which the dispatch may be begun")]
+    #[error("an earlier `Fencing-Not-After`")]
     NotAfter,
 }

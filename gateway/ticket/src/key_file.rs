@@ -12,9 +12,9 @@ use super::key_error::TicketJwkError;
 /// The defect of a key file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    #[error("read {path}")]
+    #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("write {path}")]
+    #[error("cannot write {path}")]
     Write { path: PathBuf, source: io::Error },
     #[error("{path} exists already, and a key that is overwritten is lost; choose another name")]
     Exists { path: PathBuf },

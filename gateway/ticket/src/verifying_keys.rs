@@ -258,7 +258,7 @@ impl VerifyingKeys {
             Err(error) => {
                 *stamp = seen;
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                warn!(%error, cause, kids = self.kids(), "bad key file, kept the old keys");
+                warn!(%error, cause, kids = self.kids(), "the key file cannot be used; the old keys stay in use");
             }
         }
     }
@@ -275,13 +275,13 @@ impl VerifyingKeys {
         let (kids, was) = (set.kids().join(", "), old.set.kids().join(", "));
         match &self.form {
             VerifyingKeyPurpose::Tickets | VerifyingKeyPurpose::Secret => {
-                info!(%source, kids, was, "keys of tickets")
+                info!(%source, kids, was, "the keys of tickets have changed")
             }
             VerifyingKeyPurpose::AccessTokens(rules) if kids.is_empty() => {
                 error!(%source, issuer = rules.issuer, was, "an issuer of tokens has no key any more: no token of it counts");
             }
             VerifyingKeyPurpose::AccessTokens(rules) => {
-                info!(%source, issuer = rules.issuer, kids, was, "keys of an issuer of tokens");
+                info!(%source, issuer = rules.issuer, kids, was, "the keys of an issuer of tokens have changed");
             }
         }
     }

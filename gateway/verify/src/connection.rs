@@ -55,11 +55,11 @@ pub struct ServiceResponse {
 /// The request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceRequestError {
-    #[error("cannot be reached: {0}")]
+    #[error("the service cannot be reached: {0}")]
     Unreachable(#[source] io::Error),
-    #[error("the connection broke: {0}")]
+    #[error("the connection to the service broke: {0}")]
     Broken(String),
-    #[error("no answer within {0:?}")]
+    #[error("the service sent no answer within {0:?}")]
     Timeout(Duration),
 }
 

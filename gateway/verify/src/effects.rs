@@ -127,7 +127,7 @@ pub(crate) fn count_lines(file: &PathBuf, key: &str) -> Result<ObservedEffectVal
             Ok(ObservedEffectValue::Count(text.lines().filter(|line| line.contains(key)).count() as i128))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ObservedEffectValue::Count(0)),
-        Err(error) => Err(format!("read {}: {error}", file.display())),
+        Err(error) => Err(format!("cannot read {}: {error}", file.display())),
     }
 }
 

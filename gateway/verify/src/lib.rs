@@ -43,13 +43,13 @@ use self::{
 /// Nothing could be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyServiceError {
-    #[error("{url} {why}")]
+    #[error("{url}: {why}")]
     Unreachable { url: String, why: connection::ServiceRequestError },
     #[error(
         "{url} is a gateway, which replaces every token by its own: name the address of the service behind it"
     )]
     Gateway { url: String },
-    #[error("start a runtime")]
+    #[error("cannot start the async runtime")]
     Runtime(#[from] io::Error),
 }
 

@@ -7,22 +7,22 @@ use crate::peer_endpoint::HolderRoute;
 /// The reason for which a lock was not granted. No request was sent under it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    #[error("another one holds it")]
+    #[error("another holder has the key")]
     Locked,
     /// The last holder left without recording that its requests are over; they may go on for this long.
-    #[error("the requests of its last holder may go on for {0:?}")]
+    #[error("requests of the key's last holder may still run for {0:?}")]
     Delayed(Duration),
     /// The session ended, or another client removed the lock node: request the lock again.
-    #[error("the place in the queue was lost")]
+    #[error("the request lost its place in the queue of the key")]
     Lost,
     /// Another gateway holds the key, and the request can be forwarded there.
-    #[error("gateway {} keeps it", .0.gateway)]
+    #[error("gateway {} keeps the key", .0.gateway)]
     Elsewhere(HolderRoute),
     /// Another gateway forwarded the request here, but this gateway does not hold the key.
-    #[error("it is not kept here")]
+    #[error("this gateway does not keep the key")]
     NotHolder,
     /// The other contenders request another permit count than this one, or only one side requests a permit.
-    #[error("others ask for another number of permits of it")]
+    #[error("other requests ask for another number of permits of the key")]
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),

@@ -19,7 +19,7 @@ pub struct PeerSecret(Arc<str>);
 
 /// The text is no peer secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not 64 lower-case hex digits")]
+#[error("the peer secret is not 64 lower-case hex digits")]
 pub struct ParsePeerSecretError;
 
 const BYTES: usize = 32;

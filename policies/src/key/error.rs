@@ -40,17 +40,19 @@ pub enum ExtractKeyError {
 /// client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBodyError {
-    #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
+    #[error(
+        "the body is not declared as JSON: `Content-Type` has to be `application/json` or end in `+json`"
+    )]
     NotDeclared,
     #[error(
-        "the body is not said to be a form: `Content-Type` has to be `application/x-www-form-urlencoded` or `multipart/form-data`"
+        "the body is not declared as a form: `Content-Type` has to be `application/x-www-form-urlencoded` or `multipart/form-data`"
     )]
     NoForm,
     #[error(
-        "the body's `Content-Type` is there in another spelling, which some servers take for the same and others do not see"
+        "the request has `Content-Type` in another spelling, which some servers take for the same and others do not see"
     )]
     DeclaredTwice,
-    #[error("the body is said to be in another character set than UTF-8")]
+    #[error("the body is declared to be in another character set than UTF-8")]
     Charset,
     #[error("the body has a `Content-Encoding`")]
     Encoded,

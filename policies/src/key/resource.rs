@@ -18,7 +18,7 @@ pub struct ResourceKey(Arc<str>);
 
 /// The text is not a key that some template could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a resource key: printable ASCII without spaces, and not too long")]
+#[error("the text is no resource key, which is printable ASCII without spaces and of limited length")]
 pub struct InvalidKeyError;
 
 /// The keys of one request are too many, or too long together, for gateways, guards, tickets, services and clients of

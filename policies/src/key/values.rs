@@ -64,7 +64,7 @@ impl RequestValues for () {}
 
 /// The request has a field under another name that only some servers take for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a header field is there in another spelling")]
+#[error("the request has a header field in another spelling")]
 pub struct RespelledHeaderError;
 
 /// The result of looking up a header field.

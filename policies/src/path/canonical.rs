@@ -18,27 +18,27 @@ pub struct CanonicalPath {
 /// The reason for which servers may read a path in different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousPathError {
-    #[error("does not begin with a slash")]
+    #[error("the path does not begin with a slash")]
     NotAbsolute,
-    #[error("has a `.` or `..` segment")]
+    #[error("the path has a `.` or `..` segment")]
     DotSegment,
-    #[error("has an empty segment")]
+    #[error("the path has an empty segment")]
     EmptySegment,
-    #[error("has an encoded slash or backslash")]
+    #[error("the path has an encoded slash or backslash")]
     EncodedSlash,
-    #[error("has an encoded percent sign, which a second decoding would read")]
+    #[error("the path has an encoded percent sign, which a second decoding would read")]
     EncodedPercent,
-    #[error("has a percent sign without two hexadecimal digits")]
+    #[error("the path has a percent sign without two hexadecimal digits")]
     BadEscape,
-    #[error("has a backslash, which some servers take for a slash")]
+    #[error("the path has a backslash, which some servers take for a slash")]
     Backslash,
-    #[error("has a control character")]
+    #[error("the path has a control character")]
     Control,
-    #[error("is not UTF-8 once decoded")]
+    #[error("the path is not UTF-8 once decoded")]
     NotUtf8,
-    #[error("has a semicolon, after which some servers cut the segment")]
+    #[error("the path has a semicolon, after which some servers cut the segment")]
     Parameter,
-    #[error("has a character that no path has: it has to be percent-encoded")]
+    #[error("the path has a character that no path has: it has to be percent-encoded")]
     BadByte,
 }
 

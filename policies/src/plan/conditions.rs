@@ -30,7 +30,7 @@ pub enum MatchError {
     #[error(transparent)]
     Unclear(#[from] ExtractKeyError),
     /// The conditions depend on the body, which was not read for them.
-    #[error("the body decides it")]
+    #[error("whether the route matches depends on the body")]
     BodyNeeded,
 }
 

@@ -39,7 +39,7 @@ pub enum FindRouteError {
     Unclear(#[from] ExtractKeyError),
     /// The body decides between these routes, which are in the order in which they are tried. No other route takes the
     /// request.
-    #[error("the body decides it, which was not read")]
+    #[error("which route matches depends on the body, which was not read")]
     BodyNeeded(Vec<RouteId>),
 }
 

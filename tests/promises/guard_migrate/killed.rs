@@ -143,7 +143,7 @@ async fn second_store_in_database_is_refused() {
     let other = MigrationFixture::with_admitted_requests().await;
     let theirs = StoreMigration::new(&other.alone.store(), &fixture.shared);
     fixture.migration.kill_at("before_file_departs").await;
-    theirs.expect_refusal(&["FG0540", "has a copy of the store in", "guard.redb"]).await;
+    theirs.expect_refusal(&["FG0540", "has an unfinished copy of the store in", "guard.redb"]).await;
     let alone = other.alone.start().await;
     other.assert_admitted(&alone, StampedRequest::new("a", 30)).await;
     alone.stop().await;

@@ -65,7 +65,11 @@ async fn probes_cause_no_line_each() {
     counted(&balanced, "absent", PROBES).await;
     probe(&balanced, "PROXY TCP4 nonsense\r\n").await;
     counted(&balanced, "malformed", PROBES).await;
-    balanced.wait_line("of the first one", |line| line.message() == "no client is named").await;
+    balanced
+        .wait_line("of the first one", |line| {
+            line.message() == "the connection was closed, because no PROXY header names its client"
+        })
+        .await;
     let told = lines_of_connections(&balanced);
     assert!(told.len() == 1 && told[0].contains("WARN"), "{told:?}");
 

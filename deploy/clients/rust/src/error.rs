@@ -9,17 +9,18 @@ use crate::{gateway_connection::Unanswered, lease_state::LeaseLostError};
 #[non_exhaustive]
 pub enum AcquireError {
     /// Another holder has a key. Try again later, or with a longer wait.
-    #[error("another one holds a key of {keys:?}, and the wait is over; nothing was dispatched")]
+    #[error("another holder has a key of {keys:?}, and the wait for it is over; nothing was dispatched")]
     Locked { keys: Vec<String> },
     /// The gateway has refused the request. `reason`: one of the reasons in `deploy/docs/PROBLEMS.md`; `detail`: a
     /// sentence for people. With the reason `in-progress` an earlier request of the same name still waited when the
     /// time for this one was over; a lease that it may be granted ends after its ttl.
-    #[error("the gateway refuses a lease with {status} `{reason}`: {detail}; nothing was dispatched")]
+    #[error("the gateway refused the lease with {status} `{reason}`: {detail}; nothing was dispatched")]
     Refused { status: u16, reason: String, detail: String, retry_after: Option<Duration> },
     /// There was no answer, but the gateway may have granted a lease. Such a lease holds its keys until it ends after
     /// its ttl.
     #[error(
-        "ask the gateway for a lease; nothing was dispatched, and what was granted unheard ends after its ttl"
+        "no gateway answered the request for a lease; nothing was dispatched, and a lease granted without an \
+         answer ends after its ttl"
     )]
     Unanswered(#[source] Unanswered),
     /// The lease ended while it waited in the queue. `why`: the reason that the gateway gives.
@@ -35,11 +36,13 @@ pub enum AcquireError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    #[error("give the lease back; it ends by itself after its ttl")]
+    #[error("no gateway answered the release of the lease; it ends by itself after its ttl")]
     Unanswered(#[source] Unanswered),
-    #[error("the gateway does not take the lease back: {status} `{reason}`; it ends by itself after its ttl")]
+    #[error(
+        "the gateway refused the release of the lease with {status} `{reason}`; it ends by itself after its ttl"
+    )]
     Refused { status: u16, reason: String },
     /// The tokio runtime whose task renews the lease has ended.
-    #[error("nobody was left to give the lease back; it ends by itself after its ttl")]
+    #[error("the client had ended before the lease was released; it ends by itself after its ttl")]
     Abandoned,
 }

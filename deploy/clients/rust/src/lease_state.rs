@@ -18,7 +18,7 @@ pub enum LeaseLostError {
     #[error("the gateway has ended the lease")]
     Ended,
     /// No answer has extended it in time: the gateway does not answer, or gets no answer from its lock service.
-    #[error("nothing has proven in time that the lease goes on")]
+    #[error("no renewal of the lease was confirmed in time")]
     NotRenewed,
 }
 

@@ -35,7 +35,7 @@ fn add_probe_paths(api: &mut OpenApiDocumentBuilder) {
     api.get("/live", "live", "All threads on which requests and locks depend turn.")
         .open_to_all()
         .raw_response(200, "text/plain", "They do.")
-        .raw_response(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
+        .raw_response(503, "text/plain", "One has not responded for five seconds, or has ended, and which.")
         .finish();
     api.get("/ready", "ready", "A lock could be granted now. Services and guards are not asked.")
         .open_to_all()

@@ -43,7 +43,7 @@ fn add_probe_paths(api: &mut OpenApiDocumentBuilder) {
     api.get("/live", "live", "All threads on which requests depend turn.")
         .open_to_all()
         .raw_response(200, "text/plain", "They do.")
-        .raw_response(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
+        .raw_response(503, "text/plain", "One has not responded for five seconds, or has ended, and which.")
         .finish();
     api.get("/ready", "ready", "Whether a request could be let in now.")
         .open_to_all()

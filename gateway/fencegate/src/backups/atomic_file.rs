@@ -28,13 +28,13 @@ pub struct AtomicBackupFile {
 /// The error of a backup that was not made. An earlier backup under the same name is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteBackupError {
-    #[error("FG0612: {path} is there already; `--overwrite` replaces it")]
+    #[error("FG0612: {path} exists already; `--overwrite` replaces it")]
     Exists { path: String },
     #[error(
-        "FG0612: write the backup to {path}: {source}; nothing is left of it, and the store is as it was"
+        "FG0612: cannot write the backup to {path}: {source}; nothing is left of it, and the store is as it was"
     )]
     Io { path: String, source: io::Error },
-    #[error("FG0611: the backup for {path} is not whole: {source}; nothing is left of it")]
+    #[error("FG0611: the backup for {path} is incomplete: {source}; nothing is left of it")]
     Broken { path: String, source: BackupFormatError },
 }
 

@@ -37,12 +37,12 @@ struct ReplacedStoreHeader {
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreBackupError {
     #[error(
-        "FG0614: {path} is there already; `--replace` moves it aside, once it is sure that its guard does not run anywhere"
+        "FG0614: {path} exists already; `--replace` moves it aside, once it is sure that its guard does not run anywhere"
     )]
     Exists { path: String },
     #[error("FG0614: a guard, or another command, is at work on {path}; stop it first")]
     InUse { path: String },
-    #[error("FG0614: {path} is another file than a moment ago; somebody else is at work there")]
+    #[error("FG0614: {path} was replaced by another file meanwhile; another process works there")]
     Changed { path: String },
     #[error("FG0614: {0}")]
     Newer(StoreError),
@@ -57,7 +57,7 @@ pub enum RestoreBackupError {
     BelowBackup(RestoreStoreError),
     #[error("FG0611: {backup}: {source}")]
     Broken { backup: String, source: RestoreStoreError },
-    #[error("FG0614: make {path}: {source}")]
+    #[error("FG0614: cannot make {path}: {source}")]
     Store { path: String, source: RestoreStoreError },
 }
 

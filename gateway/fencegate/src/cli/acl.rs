@@ -45,11 +45,11 @@ pub(super) enum AclCommandError {
     Away(#[from] ConnectZooKeeperError),
     #[error("the policy has no `acl: closed`: everybody may write the nodes that its gateways make")]
     Open,
-    #[error("ask ZooKeeper for our identity, which only 3.7 and later tell")]
+    #[error("cannot read this client's identity from ZooKeeper, which reports it from 3.7 on")]
     Unasked(#[source] Option<ZkError>),
-    #[error("look at the nodes below {root}")]
+    #[error("cannot read the nodes below {root}")]
     Look { root: String, source: ZkError },
-    #[error("change the nodes below {root}; some may be changed already, so repeat the command")]
+    #[error("cannot change the nodes below {root} (some may be changed already, so repeat the command)")]
     Change { root: String, source: ZkError },
     #[error("{0}")]
     OpenNodes(String),

@@ -77,25 +77,26 @@ pub(super) struct AdminTarget {
 /// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminClientError {
-    #[error("start a runtime")]
+    #[error("cannot start the async runtime")]
     Runtime(#[from] io::Error),
     #[error(
-        "FG0601: find the admin listener at {admin}; `--admin` takes `host:port` or a URL without a path"
+        "FG0601: cannot find the admin listener at {admin}; `--admin` takes `host:port` or a URL without a path"
     )]
     NoHost { admin: String, source: io::Error },
-    #[error("FG0601: no answer from the admin listener at {admin}: {}; {}", display::error_chain(.why), if *.guessed {
+    #[error("FG0601: the admin listener at {admin} did not answer: {}; {}", display::error_chain(.why), if *.guessed {
         "that is where it is unless `--admin URL`, `-c FILE`, FENCEGATE_ADMIN or FENCEGATE_CONFIG says otherwise, in this order"
     } else {
         "is the process running, and is that its admin address?"
     })]
     NoAnswer { admin: String, guessed: bool, why: JsonClientError },
-    #[error("read the token for {admin}")]
+    #[error("cannot read the token for {admin}")]
     Token { admin: String, source: KeyFileError },
     #[error(
-        "FG0602: {admin} does not let us in: {said}; `--token-file` names the token, `--certificate-file` a certificate"
+        "FG0602: {admin} refuses access: {said}; `--token-file` names the token, `--certificate-file` a \
+         certificate"
     )]
     AccessDenied { admin: String, said: String },
-    #[error("speak TLS with {admin}")]
+    #[error("cannot use TLS with {admin}")]
     Tls { admin: String, source: TlsClientConfigError },
     #[error("{said}")]
     NotFound { said: String },

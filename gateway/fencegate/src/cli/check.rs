@@ -110,8 +110,9 @@ fn report_unreadable(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyE
                 .unwrap_or(ExitCode::from(CONFIGURATION))
         }
         ReadPolicyError::Io { source, .. } if arguments.format == OutputFormat::Json => {
-            let diagnostics = [Diagnostic::new(DiagnosticCode::NoFile, format!("read {name}: {source}"))
-                .with_remedy("see whether the path is right, and whether this user may read it")];
+            let diagnostics =
+                [Diagnostic::new(DiagnosticCode::NoFile, format!("cannot read {name}: {source}"))
+                    .with_remedy("see whether the path is right, and whether this user may read it")];
             print_json(&PolicyCheckReport::for_unreadable(name, "gateway", &diagnostics))
                 .err()
                 .unwrap_or(ExitCode::from(RUNTIME))

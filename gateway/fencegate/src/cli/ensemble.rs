@@ -16,9 +16,9 @@ use fencegate_zookeeper::session::{
 /// The reason for which ZooKeeper could not be queried.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectZooKeeperError {
-    #[error("start a runtime")]
+    #[error("cannot start the async runtime")]
     Runtime(#[from] io::Error),
-    #[error("use the files that `zookeeper` names")]
+    #[error("cannot use the files that `zookeeper` names")]
     Tls(#[from] ZkTlsCredentialsError),
     #[error("{}: no session with ZooKeeper: {why}; {}", diagnostic_code(.why), explain_hint(.why))]
     Connect { why: ZkError },

@@ -71,7 +71,7 @@ pub(super) enum EraCommand {
 pub(super) enum EraCommandError {
     #[error(transparent)]
     Away(#[from] ConnectZooKeeperError),
-    #[error("make the nodes below {root}")]
+    #[error("cannot create the nodes below {root}")]
     Make { root: String, source: ZkError },
     #[error(transparent)]
     Read(#[from] ReadInstallationMetaError),
@@ -82,7 +82,7 @@ pub(super) enum EraCommandError {
     )]
     State(StateDirError),
     #[error(
-        "{path} is there already: nothing was changed; for larger tokens: `{}`",
+        "{path} exists already, and nothing was changed; for larger tokens: `{}`",
         command_hint::command_line(CommandHintTarget::Gateway, "era bump")
     )]
     Found { path: String },
@@ -161,7 +161,7 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
                 // With `--at-least`, the operator names the highest epoch, so the bump does not need a readable
                 // `state_dir`.
                 Err(why) if at_least.is_some() => {
-                    warn!(%why, "state_dir is not taken into account");
+                    warn!(%why, "`state_dir` is left out of account");
                     Vec::new()
                 }
                 Err(why) => return Err(EraCommandError::State(why)),

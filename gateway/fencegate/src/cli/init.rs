@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &InitArgs) -> Result<(), ExitCode> {
 
 /// The description could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("FG0530: read {name}; see whether the path is right, and whether this user may read it")]
+#[error("FG0530: cannot read {name}; see whether the path is right, and whether this user may read it")]
 struct ReadDescriptionError {
     name: String,
     source: io::Error,

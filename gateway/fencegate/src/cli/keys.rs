@@ -35,7 +35,7 @@ pub(super) enum TicketKeyCommand {
 pub(super) enum TicketKeyCommandError {
     #[error(transparent)]
     File(#[from] KeyFileError),
-    #[error("print the public keys")]
+    #[error("cannot print the public keys")]
     Print(#[from] TicketJwkError),
 }
 

@@ -72,7 +72,7 @@ impl FromStr for MigrationSource {
 /// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 enum MigrateGuardError {
-    #[error("start a runtime")]
+    #[error("cannot start the async runtime")]
     Runtime(#[from] io::Error),
     #[error(transparent)]
     NoPlace(#[from] PostgresConfigError),

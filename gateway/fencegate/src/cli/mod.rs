@@ -212,7 +212,7 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 
 /// The manual pages could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("write the manual pages into {}", .folder.display())]
+#[error("cannot write the manual pages into {}", .folder.display())]
 struct WriteManualsError {
     folder: PathBuf,
     source: io::Error,

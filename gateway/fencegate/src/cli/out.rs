@@ -38,7 +38,7 @@ pub(super) fn report_error(error: &(dyn Error + 'static)) -> ExitCode {
 
 /// Reports a failure in the log of a serving process.
 pub(super) fn log_error(error: &(dyn Error + 'static)) -> ExitCode {
-    error!(error = error_chain(error), "failed");
+    error!(error = error_chain(error), "the command failed");
     ExitCode::from(RUNTIME)
 }
 

@@ -52,7 +52,7 @@ fn open(path: &Path) -> Result<PolicyFile, ExitCode> {
 /// Reports that the file could not be read, and returns the exit code.
 pub(super) fn report_unreadable(unreadable: &ReadPolicyError) -> ExitCode {
     match (unreadable, log::log_format()) {
-        (_, OutputFormat::Json) => error!(error = %unreadable, "failed"),
+        (_, OutputFormat::Json) => error!(error = %unreadable, "the command failed"),
         (ReadPolicyError::Io { .. }, OutputFormat::Text) => print_error(format_args!("error: {unreadable}")),
         // This message begins with a code, as every diagnostic does, so `error: ` is not put before it.
         (ReadPolicyError::InvalidText(..), OutputFormat::Text) => print_error(unreadable),

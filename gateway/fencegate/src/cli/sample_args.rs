@@ -37,9 +37,9 @@ pub(super) struct SampleArgs {
 enum ExplainError {
     #[error(transparent)]
     Sample(#[from] ParseSampleRequestError),
-    #[error("read the body")]
+    #[error("cannot read the body")]
     Body(#[source] io::Error),
-    #[error("start a runtime")]
+    #[error("cannot start the async runtime")]
     Runtime(#[source] io::Error),
 }
 

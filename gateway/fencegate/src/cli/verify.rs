@@ -321,7 +321,7 @@ fn instances(arguments: &VerifyArgs) -> Result<Vec<InstanceAddress>, String> {
         .then(|| UpstreamTlsConnector::open(&tls));
     let secured = secured
         .transpose()
-        .map_err(|bad| format!("speak TLS: {}", fencegate_process::display::error_chain(&bad)))?;
+        .map_err(|bad| format!("cannot use TLS: {}", fencegate_process::display::error_chain(&bad)))?;
     let secured = Arc::new(secured.unwrap_or_else(UpstreamTlsConnector::trusting_none));
     let parsed = arguments.service.iter().map(|url| InstanceAddress::parse(url, || secured.clone()));
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
@@ -363,7 +363,9 @@ fn effect_source(
 fn read_text(given: Option<&str>) -> Result<String, String> {
     match given.map(|given| (given, given.strip_prefix('@'))) {
         None => Ok(String::new()),
-        Some((_, Some(file))) => fs::read_to_string(file).map_err(|error| format!("read {file}: {error}")),
+        Some((_, Some(file))) => {
+            fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))
+        }
         Some((text, None)) => Ok(text.to_owned()),
     }
 }

@@ -150,22 +150,23 @@ pub(crate) struct IdentityCheckStart {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GuardIdentityError {
     #[error(
-        "the guards of the upstream announce different stores: what one of them lets in the other does not know"
+        "the guards of the upstream announce different stores, so one guard does not know what the other lets in"
     )]
     Split,
     #[error(
-        "two guards answer at this address: what one of them lets in the other does not know. Nothing is sent there before a process answers that has not been met before: end one of them and restart the other"
+        "two guards answer at this address, so one guard does not know what the other lets in; nothing is sent there until a new process answers: end one of them and restart the other"
     )]
     MultipleProcesses,
     /// The announcement is out of date, and so is the connection.
-    #[error("another process of the guard has taken its place meanwhile")]
+    #[error("another process of the guard has taken the place of the one that answered")]
     Replaced,
     #[error("no guard answers at this endpoint: {0}")]
     NoGuard(String),
     #[error("the guard compares tokens of another installation, {theirs}; ours is {ours}")]
     OtherInstallation { theirs: String, ours: String },
     #[error(
-        "the guard has come back with an older store: it knows epochs up to {announced}, and has let in {known}"
+        "the guard came back with an older store: its highest epoch is {announced}, and it let in epoch {known} \
+         before"
     )]
     RolledBack { announced: u64, known: u64 },
     #[error(
@@ -378,7 +379,7 @@ impl UpstreamGuardRegistry {
     pub fn record_intermediary(&self, upstream: &Upstream) {
         let mut state = self.lock();
         if upstream.direct && !state.relayed.contains(&upstream.name) {
-            warn!(upstream = %upstream.name, "guard.not_direct: something stands between here and the guard");
+            warn!(upstream = %upstream.name, "guard.not_direct: an intermediary stands between this gateway and the guard");
             state.relayed.push(upstream.name.clone());
         }
     }

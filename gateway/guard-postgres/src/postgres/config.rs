@@ -33,7 +33,7 @@ pub enum UnusableDatabaseError {
     #[error("{place} has a store of a guard already")]
     Exists { place: String },
     #[error(
-        "{place} has a copy of the store in {from} that is no store yet: run `{}` again; or, where the guard went on with \
+        "{place} has an unfinished copy of the store in {from}: run `{}` again; or, if the guard went on with \
          that file, drop the schema",
         command_hint::command_line(command_hint::CommandHintTarget::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
     )]

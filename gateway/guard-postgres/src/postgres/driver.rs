@@ -218,7 +218,11 @@ async fn end_unowned_dispatches(
     let dispatches: i64 = gone.get(0);
     let rights: i64 = gone.get(1);
     if dispatches + rights > 0 {
-        tracing::warn!(dispatches, rights, "guard.store_disowned: their ends were lost with the database");
+        tracing::warn!(
+            dispatches,
+            rights,
+            "guard.store_disowned: the database had lost the ends of dispatches, and they were ended again"
+        );
     }
     Ok(())
 }

@@ -6,12 +6,12 @@ use super::membership::GuardMembershipLostError;
 /// registration is ended in the background.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PostgresError {
-    #[error("the database cannot be asked: {0}")]
+    #[error("the database cannot be queried: {0}")]
     Unreachable(String),
     #[error("the database did not answer in the time in which a dispatch may be sent")]
     Timeout,
     #[error("this guard has lost its place in the store: {0}")]
     Lost(GuardMembershipLostError),
-    #[error("the database does not do what it is asked: {0}")]
+    #[error("the database refused the statement: {0}")]
     Refused(String),
 }

@@ -173,7 +173,7 @@ impl PostgresStore {
         let instance = &*self.instance;
         instance.requests.close();
         if timeout(LEAVE, instance.requests.wait_idle()).await.is_err() {
-            tracing::warn!("guard.store_leave: not everything could be said");
+            tracing::warn!("guard.store_leave: not every result could be written to the store in time");
         }
         // The database adds the longest execution by itself, but not the time in which an execution may still
         // begin.

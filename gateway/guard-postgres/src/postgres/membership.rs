@@ -46,11 +46,13 @@ pub struct GuardMembershipLease(Arc<AtomicU64>);
 /// This process has lost its membership in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GuardMembershipLostError {
-    #[error("the other guards of the store have taken this one for dead: it did not renew its lease in time")]
+    #[error(
+        "the other guards of the store declared this guard dead, because it did not renew its lease in time"
+    )]
     Dead,
-    #[error("another build has made the store one of format {0}, which this one does not read")]
+    #[error("another build upgraded the store to format {0}, which this build does not read")]
     Newer(u32),
-    #[error("the database has another store than before: {0}")]
+    #[error("the database holds the store {0} now, which this guard has not joined")]
     Another(String),
 }
 

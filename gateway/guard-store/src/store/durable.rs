@@ -112,7 +112,7 @@ pub enum StoreBackupError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The file or stream for the backup cannot be written.
-    #[error("it cannot be written: {0}")]
+    #[error("the store cannot be written: {0}")]
     Write(#[from] io::Error),
 }
 

@@ -45,14 +45,14 @@ pub struct ConnectionPool<N> {
 /// The reason for which there is no connection. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("connect to {endpoint}: {source}")]
+    #[error("cannot connect to {endpoint}: {source}")]
     Io { endpoint: Arc<str>, source: io::Error },
     /// The process at the endpoint must not be trusted.
     #[error("{endpoint}: {why}")]
     Distrusted { endpoint: Arc<str>, why: BoxError },
-    #[error("every endpoint has as many connections as it may have")]
+    #[error("every endpoint has its largest number of connections")]
     LimitReached,
-    #[error("nothing could be sent to any endpoint")]
+    #[error("the request could not be sent to any endpoint")]
     Exhausted,
 }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 pub enum BodyError {
     #[error(transparent)]
     Http(#[from] hyper::Error),
-    #[error("no byte within {0:?}")]
+    #[error("no byte of the body arrived within {0:?}")]
     Stalled(Duration),
-    #[error("it was not here in full in time")]
+    #[error("the body did not arrive in full in time")]
     Overdue {
         /// True if the sender was too slow; false if this side took the body too slowly.
         awaited: bool,
     },
-    #[error("it ended before it was complete")]
+    #[error("the body ended before it was complete")]
     Abandoned,
 }

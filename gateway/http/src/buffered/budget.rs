@@ -48,7 +48,7 @@ enum ReservationKind {
 
 /// The budget has no memory left for this reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("bodies that are kept take all the memory that they may")]
+#[error("the buffered bodies take all the memory that they may take")]
 pub struct MemoryBudgetExceededError;
 
 impl MemoryBudget {

@@ -129,7 +129,8 @@ impl ListenerConfig {
                 warn!(
                     peer = %peer.address,
                     left_out,
-                    "not one of `trusted_peers`, so what it says of its client does not count"
+                    "the connection was closed: its peer is not one of `trusted_peers`, so its PROXY header does \
+                     not count"
                 );
             }
             return None;
@@ -148,9 +149,9 @@ impl ListenerConfig {
                 if bad.has_sent_bytes()
                     && let Some(left_out) = self.bad_header_lines.admit()
                 {
-                    warn!(peer = %peer.address, %bad, left_out, "no client is named");
+                    warn!(peer = %peer.address, %bad, left_out, "the connection was closed, because no PROXY header names its client");
                 } else {
-                    debug!(peer = %peer.address, %bad, "no client is named");
+                    debug!(peer = %peer.address, %bad, "the connection was closed, because no PROXY header names its client");
                 }
                 (bad.as_str(), None)
             }

@@ -105,7 +105,7 @@ impl ConnectionAcceptor {
                 Err(error) => {
                     // Most likely the process has no file descriptors left. Connections that end release some,
                     // so this waits a moment.
-                    warn!(%error, "connection not accepted");
+                    warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -63,7 +63,7 @@ pub enum ListenerTlsError {
     Pair { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("clients cannot be verified with the certificates in {path}")]
     Clients { path: PathBuf, source: VerifierBuilderError },
-    #[error("the cryptographic library does not do what TLS needs")]
+    #[error("the cryptographic library lacks a part that TLS needs")]
     Library(#[source] rustls::Error),
 }
 
@@ -133,14 +133,14 @@ impl ListenerCertificates {
     fn install(&self) -> Result<(), ListenerTlsError> {
         self.current.store(Arc::new(build_server_config(&self.tls, &self.alpn, &self.metrics)?));
         self.metrics.record_tls_reload(true);
-        info!("certificates of the listener taken over");
+        info!("the listener uses its new certificates");
         Ok(())
     }
 
     fn log_error(&self, bad: &ListenerTlsError) {
         self.metrics.record_tls_reload(false);
         let source = std::error::Error::source(bad).map(ToString::to_string);
-        error!(code = "FG0510", %bad, source, "new certificates cannot be used; the old ones stay");
+        error!(code = "FG0510", %bad, source, "the listener's new certificates cannot be used; the old ones stay in use");
     }
 
     /// Does the handshake with a client, and negotiates the protocol if the client supports that.
@@ -300,7 +300,7 @@ fn record_validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &Client
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if until < now {
         // An expired certificate is used all the same: clients then see the reason, and not only a failed handshake.
-        warn!(code = "FG0511", certificate = %pair.certificate.display(), "certificate has expired");
+        warn!(code = "FG0511", certificate = %pair.certificate.display(), "the listener's certificate has expired");
     }
 }
 

@@ -16,11 +16,11 @@ use super::detect::PrefixedIo;
 pub(super) enum ProxyProtocolError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("the proxy has gone")]
+    #[error("the proxy closed the connection before its PROXY header was complete")]
     Gone,
-    #[error("no header")]
+    #[error("the connection does not begin with a PROXY header")]
     Absent,
-    #[error("a header that cannot be read")]
+    #[error("the PROXY header cannot be read")]
     Malformed,
 }
 
@@ -194,20 +194,26 @@ mod tests {
         let long = [b"PROXY TCP4 ".to_vec(), vec![b'1'; 200]].concat();
         let huge = version_2(1, 0x11, &[0; 5000]);
         for (said, expected) in [
-            (&b"GET / HTTP/1.1\r\n\r\n"[..], "no header"),
-            (b"PROXX", "no header"),
-            (b"", "the proxy has gone"),
-            (b"PROXY TCP4 203.0.113.7", "the proxy has gone"),
-            (b"PROXY TCP4 203.0.113.777 192.0.2.1 8080 80\r\n", "a header that cannot be read"),
-            (&long, "a header that cannot be read"),
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], "the connection does not begin with a PROXY header"),
+            (b"PROXX", "the connection does not begin with a PROXY header"),
+            (b"", "the proxy closed the connection before its PROXY header was complete"),
+            (
+                b"PROXY TCP4 203.0.113.7",
+                "the proxy closed the connection before its PROXY header was complete",
+            ),
+            (b"PROXY TCP4 203.0.113.777 192.0.2.1 8080 80\r\n", "the PROXY header cannot be read"),
+            (&long, "the PROXY header cannot be read"),
             // The line must end with CRLF. Otherwise it would depend on the arrival of the bytes whether those after a
             // bare LF are part of it.
-            (b"PROXY UNKNOWN a \n ", "a header that cannot be read"),
-            (b"PROXY UNKNOWN\n", "a header that cannot be read"),
-            (b"PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\nGET / HTTP/1.1\r\n", "a header that cannot be read"),
-            (&huge, "a header that cannot be read"),
-            (&version_2(3, 0x11, &IPV4), "a header that cannot be read"),
-            (&version_2(1, 0x11, &IPV4[..5]), "a header that cannot be read"),
+            (b"PROXY UNKNOWN a \n ", "the PROXY header cannot be read"),
+            (b"PROXY UNKNOWN\n", "the PROXY header cannot be read"),
+            (
+                b"PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\nGET / HTTP/1.1\r\n",
+                "the PROXY header cannot be read",
+            ),
+            (&huge, "the PROXY header cannot be read"),
+            (&version_2(3, 0x11, &IPV4), "the PROXY header cannot be read"),
+            (&version_2(1, 0x11, &IPV4[..5]), "the PROXY header cannot be read"),
         ] {
             assert_eq!(read_from_chunks(&[said]).await, Err(expected.to_owned()), "{}", said.escape_ascii());
         }

@@ -108,7 +108,9 @@ fn ended_refusal(lease: &Lease, why: &LeaseEndReason) -> Refusal {
         return used_lease_refusal();
     }
     match why {
-        LeaseEndReason::GaveUp => Refusal::new(RefusalReason::Locked, "held by another and the wait is over"),
+        LeaseEndReason::GaveUp => {
+            Refusal::new(RefusalReason::Locked, "another holder has the key, and the wait for it is over")
+        }
         LeaseEndReason::Refused(refusal) => (**refusal).clone(),
         LeaseEndReason::Lost => {
             Refusal::new(RefusalReason::LockService, "the session ended while the lease waited")

@@ -13,14 +13,14 @@ pub enum LockClientError {
     #[error("{0}")]
     Key(String),
     /// Another holder has the key, and the wait is over.
-    #[error("held by another and the wait is over")]
+    #[error("another holder has the key, and the wait for it is over")]
     Locked,
     /// The paths of a session's lock nodes have reached their bound of 512 KiB. A client with more sessions can hold
     /// more locks.
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
     /// There is no session, or no reply came in time: retry later.
-    #[error("no lock service: {0}")]
+    #[error("the lock service is not available: {0}")]
     Unavailable(String),
     /// The installation does not exist yet: see
     /// [`ConnectOptions::with_installation_init`](super::ConnectOptions::with_installation_init).

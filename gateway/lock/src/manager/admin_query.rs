@@ -38,17 +38,17 @@ pub(super) type AdminReplySender<T> = oneshot::Sender<Result<T, AdminQueryError>
 /// Errors of a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminQueryError {
-    #[error("no ZooKeeper session")]
+    #[error("the gateway has no ZooKeeper session")]
     NoSession,
     #[error("ZooKeeper did not answer within {0:?}")]
     Timeout(Duration),
     /// The session's thread has ended, because the process stops.
-    #[error("nobody answers any more: the gateway is stopping")]
+    #[error("the gateway is stopping and answers no more queries")]
     ShuttingDown,
-    #[error("ask ZooKeeper: {0}")]
+    #[error("the query of ZooKeeper failed: {0}")]
     Fault(String),
     /// The answer to a change was lost. Queries that only read do not return this.
-    #[error("the answer of ZooKeeper was lost: it may have been done; look again")]
+    #[error("ZooKeeper's reply was lost, so the change may have been made; look again")]
     Unknown,
 }
 

@@ -32,21 +32,22 @@ struct NestedRequestLink {
 /// The reason for which a callback cannot run inside the dispatch that it names. The callback was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NestedCallbackError {
-    #[error("no tenure of that ticket is held here")]
+    #[error("this gateway does not hold the tenure that the callback's ticket names")]
     NotHeld,
-    #[error("the dispatch that it was called from is not in flight")]
+    #[error("the dispatch that the callback was called from is not in flight")]
     NotInFlight,
     #[error(
-        "what came of a dispatch of that tenure is not known, or its lock is lost: nothing more is sent under it"
+        "the tenure takes no more dispatches: the outcome of one of its dispatches is unknown, or its lock is \
+         lost"
     )]
     Closed,
     #[error("the session could not be proven in time")]
     Unproven,
-    #[error("something else that the dispatch has called still runs")]
+    #[error("another callback of the same dispatch still runs")]
     NotInnermost,
-    #[error("it would run inside {DEEPEST} others")]
+    #[error("the callback would run inside {DEEPEST} other requests")]
     TooDeep,
-    #[error("it wants to write, and the tenure that it was called under only reads")]
+    #[error("the callback writes, but the tenure that it was called under only reads")]
     Upgrade,
 }
 

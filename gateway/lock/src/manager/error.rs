@@ -7,13 +7,13 @@ use fencegate_zookeeper::{error::GrantError, peer_endpoint::HolderRoute};
 /// The reason for which no tenure was granted. Nothing was dispatched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AcquireError {
-    #[error("held by another and the wait is over")]
+    #[error("another holder has the key, and the wait for it is over")]
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
     /// The last holder left without recording that its requests are over. The delay runs whether or not a request
     /// waits.
-    #[error("the requests of the last holder may go on for {0:?}")]
+    #[error("requests of the key's last holder may still run for {0:?}")]
     Delayed(Duration),
     /// Another gateway holds the key, and the request can be forwarded there.
     #[error("gateway {} keeps the key", .0.gateway)]
@@ -22,14 +22,14 @@ pub enum AcquireError {
     #[error("this gateway does not keep the key")]
     NotHolder,
     /// The holders of the key, or contenders ahead, request another permit count.
-    #[error("others ask for another number of permits of it")]
+    #[error("other requests ask for another number of permits of the key")]
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
     /// The node at the path of the lock is no lock, so nobody ever gets the lock.
     #[error("{0}")]
     PlaceTaken(&'static str),
-    #[error("no lock service: {0}")]
+    #[error("the lock service is not available: {0}")]
     Service(String),
     #[error("{0}")]
     NotInitialised(String),

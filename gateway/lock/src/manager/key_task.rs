@@ -346,7 +346,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
 fn handle_node_removed(slot: &Arc<KeySlot>) {
     // The node is marked before the log line, so that a request that is made after the line gets a new tenure.
     slot.mark_node_removed();
-    warn!(key = key_redaction::redact_key(&slot.key), "lock node removed by somebody else");
+    warn!(key = key_redaction::redact_key(&slot.key), "another client removed the lock node of this gateway");
 }
 
 #[cfg(test)]

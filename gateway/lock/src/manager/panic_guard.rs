@@ -15,7 +15,7 @@ pub(crate) fn catch_panic<T>(work: impl Future<Output = T>) -> impl Future<Outpu
     // This is unwind-safe, because nothing can panic between two steps of a change to the lock's cells and mutexes.
     AssertUnwindSafe(work).catch_unwind().map(|done| {
         if done.is_err() {
-            error!("lock.failed: a fault of the gateway itself, told above; the lock is given up in order");
+            error!("lock.failed: a fault of the gateway itself, logged above; the lock is released in order");
         }
         done.ok()
     })

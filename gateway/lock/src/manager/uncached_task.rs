@@ -160,7 +160,10 @@ impl<L: ZkClient> UncachedLockAttempt<L> {
     ) -> TenureEndCause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
-            warn!(path = live.paths.redacted_path(path), "lock node removed by somebody else");
+            warn!(
+                path = live.paths.redacted_path(path),
+                "another client removed the lock node of this gateway"
+            );
             taken.set(true);
             validity.revoke();
         };

@@ -13,7 +13,7 @@ const NAMED: usize = 20;
 
 pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlanPolicy) {
     if refused.is_empty() {
-        info!("no gateway that was there before locks a route otherwise");
+        info!("no earlier gateway locks a route in another way any more");
         return;
     }
     let routes = routes(refused);

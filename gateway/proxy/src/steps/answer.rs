@@ -167,7 +167,7 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
     ) {
         let mut sender = Some(sender);
         if let Err(error) = self.stream_chunks(begun, more, &mut rest, &mut sender).await {
-            warn!(keys = self.keep.keys(), why = %error, "the answer broke off");
+            warn!(keys = self.keep.keys(), why = %error, "the upstream's answer broke off");
             drop(rest);
             return error.notify_observer(self.keep);
         }
@@ -199,7 +199,10 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
                     () = self.keep.wait_should_give_up() => return Err(ReadResponseError::ProofLost),
                 };
                 if sent.is_err() {
-                    info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
+                    info!(
+                        keys = self.keep.keys(),
+                        "the client read its answer too slowly: the rest is thrown away"
+                    );
                 }
                 if !matches!(sent, Ok(Ok(()))) {
                     *sender = None;

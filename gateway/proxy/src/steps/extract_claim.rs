@@ -174,7 +174,7 @@ impl DispatchClaimContext {
         if !in_time {
             let moment = not_after.map(|moment| moment.unix_ms()).or(signed).unwrap_or_default();
             let late_ms = self.guard.clock().unix_ms().saturating_sub(moment);
-            warn!(token = %claim.token, late_ms, "guard.expired: it came too late, or the clocks differ");
+            warn!(token = %claim.token, late_ms, "guard.expired: the dispatch came too late, or the clocks differ");
         }
         Ok(ValidatedDispatchClaim {
             claim,

@@ -196,5 +196,5 @@ pub fn start_deadline(
 
 fn log_expired(clock: &dyn Clock, not_after: &NotAfter) {
     let late_ms = clock.unix_ms().saturating_sub(not_after.unix_ms());
-    warn!(late_ms, "filter.expired: it came too late, or the clocks differ");
+    warn!(late_ms, "filter.expired: the dispatch came too late, or the clocks differ");
 }

@@ -190,7 +190,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
 /// Refuses a request that came too late and was not started. A guard reports `expired` to its gateway; a gateway
 /// reports to its client that its hold of the key is over.
 fn expired_refusal(level: FencingLevel) -> Refusal {
-    let detail = "it came after the moment until which it might be begun, or the clocks differ";
+    let detail = "the dispatch came after its `Fencing-Not-After`, or the clocks differ";
     let reason = if level == FencingLevel::Upstream { RefusalReason::Expired } else { RefusalReason::Fenced };
     Refusal::new(reason, detail).with_grant_retirement()
 }
@@ -422,7 +422,7 @@ impl<N: Network> UpstreamForwarder<N> {
         }
         let account = GuardDispatchReport::parse(headers);
         if !account.has_outcome_or_refusal() {
-            error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
+            error!(upstream = %upstream.name, %token, "an upstream answered a dispatch that no guard has seen");
             facts.retires_grant = true;
         }
         if account.hop_seen {

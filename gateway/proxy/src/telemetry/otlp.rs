@@ -134,13 +134,13 @@ struct CollectorConnection {
 /// The reason for which a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
 enum OtlpExportError {
-    #[error("connect")]
+    #[error("cannot connect to the collector")]
     Connect(#[from] io::Error),
-    #[error("the connection broke")]
+    #[error("the connection to the collector broke")]
     Broken(#[from] hyper::Error),
-    #[error("it answered {0}")]
+    #[error("the collector answered {0}")]
     Refused(StatusCode),
-    #[error("its answer cannot be read")]
+    #[error("the answer of the collector cannot be read")]
     Unreadable,
 }
 

@@ -80,7 +80,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
                 },
                 Err(_) if last => self.mark_contended(),
                 Err(fault) => {
-                    warn!(%fault, path = self.display_path(&path), "lock node not removed yet");
+                    warn!(%fault, path = self.display_path(&path), "the lock node could not be removed yet");
                     sleep(REFUSED_PAUSE).await;
                 }
             }

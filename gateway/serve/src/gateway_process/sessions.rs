@@ -71,7 +71,7 @@ impl SessionThread {
         let ended = self.thread.join();
         token_history.close();
         if ended.is_err() {
-            error!("the session's thread panicked; its nodes go by the session timeout");
+            error!("the session's thread panicked; its nodes are removed when the session times out");
         }
     }
 }

@@ -26,17 +26,19 @@ pub enum GuardProcessError {
     UnusableStore(#[from] UnusableDatabaseError),
     #[error("a filter has no store: leave `--init` out")]
     Stateless,
-    #[error("join the store: {0}")]
+    #[error("cannot join the store: {0}")]
     JoinStore(JoinSharedStoreError),
-    #[error("read the ticket keys")]
+    #[error("cannot read the ticket keys")]
     TicketKeys(#[from] KeyFileError),
-    #[error("fetch the ticket keys")]
+    #[error("cannot fetch the ticket keys")]
     Jwks(#[from] JwksUrlError),
-    #[error("the store failed, and what it holds is not known: {0}")]
+    #[error("the store failed, and its content is unknown: {0}")]
     StoreFailed(#[from] CommitError),
-    #[error("start a thread or runtime")]
+    #[error("cannot start a thread or the async runtime")]
     Start(#[from] io::Error),
-    #[error("what only memory knew was not written down; the next start takes this for a crash: {0}")]
+    #[error(
+        "the state in memory could not be written to the store, so the next start is that after a crash: {0}"
+    )]
     LeaveStore(String),
 }
 

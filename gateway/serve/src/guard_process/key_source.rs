@@ -41,7 +41,7 @@ impl GuardTicketKeySource {
                 // The guard starts without keys, and refuses every ticket until they come. That is better than a
                 // guard that does not start while the gateways do.
                 if let Err(error) = runtime.block_on(remote.fetch()) {
-                    warn!(%error, "no ticket keys yet");
+                    warn!(%error, "the ticket keys could not be fetched; until they are, every ticket is refused");
                 }
                 Self { verifier: Arc::new(verifier), remote: Some(remote) }
             }

@@ -53,7 +53,11 @@ async fn probe_once<N: Network>(
             info!(%upstream, endpoint = %target, "guard.endpoint_answers_again");
         }
     } else if guard.record_silent(&target) {
-        error!(%upstream, endpoint = %target, "guard.endpoint_silent: in doubt, and the endpoint does not answer: its keys stay closed");
+        error!(
+            %upstream,
+            endpoint = %target,
+            "guard.endpoint_silent: the endpoint does not answer, so the keys of its executions in doubt stay closed"
+        );
     }
     sleep(guard.config.watch.as_ref().map_or(POLL_INTERVAL, |watch| watch.interval)).await;
     target

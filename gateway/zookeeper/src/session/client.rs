@@ -10,31 +10,31 @@ use std::{future::Future, time::Duration};
 /// How an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ZkError {
-    #[error("no such node")]
+    #[error("the node does not exist")]
     NoNode,
-    #[error("the node exists")]
+    #[error("the node exists already")]
     NodeExists,
     #[error("the node has children")]
     NotEmpty,
-    #[error("the node has another version")]
+    #[error("the node's version has changed")]
     BadVersion,
     /// The servers answer, but every TLS handshake fails.
-    #[error("TLS is not agreed on: {0}")]
+    #[error("the TLS handshake with ZooKeeper failed: {0}")]
     Tls(String),
     /// There is no session with any server. The text says for each server, by its address, how the attempt failed.
     #[error("{0}")]
     Unreachable(String),
     /// An ACL forbids the operation. Nothing was done.
-    #[error("ZooKeeper does not let us: {0}")]
+    #[error("ZooKeeper denied access: {0}")]
     Denied(&'static str),
     /// The server refused the operation for another reason. Nothing was done.
-    #[error("refused by the server: {0}")]
+    #[error("ZooKeeper refused the operation: {0}")]
     Refused(String),
     /// The answer was lost, so the operation may or may not have been done.
-    #[error("the answer was lost: {0}")]
+    #[error("ZooKeeper's reply was lost: {0}")]
     Ambiguous(String),
     /// The session has ended. Its ephemeral nodes are gone, or are removed with its timeout.
-    #[error("the session is over")]
+    #[error("the ZooKeeper session has ended")]
     SessionEnded,
 }
 

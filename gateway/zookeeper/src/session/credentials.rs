@@ -49,9 +49,9 @@ pub enum ZkTlsCredentialsError {
     Tls(#[from] TlsClientConfigError),
     #[error("{path} cannot be used with ZooKeeper: {why}")]
     Content { path: PathBuf, why: String },
-    #[error("`{server}` has no host that can stand in a certificate")]
+    #[error("the host of `{server}` cannot stand in a certificate")]
     Name { server: String },
-    #[error("start a thread")]
+    #[error("cannot start the thread that watches the TLS files of ZooKeeper")]
     Thread(#[from] io::Error),
 }
 

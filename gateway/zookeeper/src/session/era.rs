@@ -34,20 +34,20 @@ pub enum ReadInstallationMetaError {
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
     Newer { path: String, found: u32 },
-    #[error("{path} holds something else: {why}")]
+    #[error("{path} does not hold the record of an installation: {why}")]
     Foreign { path: String, why: String },
-    #[error("read {path}")]
+    #[error("cannot read {path}")]
     Fault { path: String, source: ZkError },
 }
 
 /// Errors of [`find_epoch_floor`].
 #[derive(Debug, thiserror::Error)]
 pub enum FindEpochFloorError {
-    #[error("make a node below {root}: {source}")]
+    #[error("cannot create a node below {root}: {source}")]
     Make { root: String, source: MultiError },
-    #[error("read the node just made at {path}")]
+    #[error("cannot read the node just created at {path}")]
     Read { path: String, source: ZkError },
-    #[error("the node just made is gone, or its transaction gives no token")]
+    #[error("the node just created is gone, or its transaction gives no token")]
     NoEpoch,
 }
 

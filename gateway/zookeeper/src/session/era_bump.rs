@@ -34,17 +34,19 @@ pub enum BumpEraError {
     )]
     Far { at_least: u64, known: u64 },
     #[error(
-        "the first token of the new era would be {jump} above those before, because this ensemble's transactions have so \
-         large numbers; a guard without tickets takes more than {LARGEST_JUMP} for forged, and needs a new store then: \
-         repeat with `--force` if there is none, or to make new ones"
+        "the first token of the new era would be {jump} above those before, because the transaction numbers of \
+         this ensemble are that large; a guard without tickets refuses a jump of more than {LARGEST_JUMP} as \
+         forged, and needs a new store then: repeat with `--force` if there is no such guard, or if its store \
+         will be made anew"
     )]
     Jump { jump: u64 },
     #[error("{path} was changed by somebody else meanwhile; look at it with `era show`, and repeat")]
     Changed { path: String },
-    #[error("write {path}: {source}")]
+    #[error("cannot write {path}: {source}")]
     Write { path: String, source: MultiError },
     #[error(
-        "the answer of ZooKeeper was lost, and what became of it cannot be read; look with `era show`, and repeat"
+        "ZooKeeper's reply was lost, and whether the change was made cannot be read; look with `era show`, and \
+         repeat"
     )]
     Unsettled(#[source] ReadInstallationMetaError),
     #[error(transparent)]

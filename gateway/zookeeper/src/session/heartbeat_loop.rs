@@ -33,17 +33,17 @@ pub(super) struct SessionRegistration {
 /// The reason why a session ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
-    #[error("asked to stop")]
+    #[error("the process stops the session")]
     Stopped,
     #[error("the session expired")]
     Expired,
-    #[error("the member node is gone")]
+    #[error("the gateway's member node is gone from ZooKeeper")]
     MemberGone,
-    #[error("the installation's meta node changed or went")]
+    #[error("the installation's meta node was changed or removed")]
     MetaChanged,
-    #[error("the connection came back with another session id")]
+    #[error("ZooKeeper gave the session another id when the connection came back")]
     Swapped,
-    #[error("the connection came back, and it is not known for how long the server keeps the session now")]
+    #[error("the connection came back, and for how long its server keeps the session is unknown")]
     Unheard,
     #[error(
         "FG0501: the connection came back to a server that keeps the session for {granted:?} only, which leaves less than \
@@ -56,7 +56,8 @@ pub(super) enum SessionError {
     )]
     Silent(Duration),
     #[error(
-        "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
+        "FG0503: ZooKeeper went back to an older state, and no lock is granted: `{}` says how far, and `{}` makes \
+         larger tokens",
         command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era show"),
         command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era bump")
     )]
@@ -174,7 +175,7 @@ async fn send_heartbeats<L: ZkClient>(
             Err(MultiError { fault: ZkError::SessionEnded, .. }) => return SessionError::Expired,
             Err(MultiError { step: Some(0), .. }) => return SessionError::MetaChanged,
             Err(MultiError { step: Some(_), fault: ZkError::NoNode }) => return SessionError::MemberGone,
-            Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
+            Err(failed) => warn!(error = %failed, "ZooKeeper did not acknowledge a heartbeat"),
         }
         settings.metrics.set_proof_remaining(live.session_deadline.expires_at().since(live.clock.now()));
         settings.metrics.set_ephemeral_nodes(live.registry.node_count(), live.registry.path_bytes());
@@ -222,7 +223,7 @@ fn apply_granted_timeout<L: ZkClient>(
     if !schedule.leaves_time_for_heartbeats(&settings.policy) {
         return Err(SessionError::Cut { granted });
     }
-    warn!(code = "FG0501", before = %FormattedDuration(before.timeout), granted = %FormattedDuration(granted), "a server keeps the session for less than the one before");
+    warn!(code = "FG0501", before = %FormattedDuration(before.timeout), granted = %FormattedDuration(granted), "a ZooKeeper server keeps the session for a shorter time than the server before");
     settings.metrics.record_session_established(granted);
     Ok(())
 }

@@ -116,7 +116,7 @@ async fn evaluation_round<L: ZkClient>(live: &ActiveSession<L>, publishes: &Memb
     match publish_if_changed(live, &wanted).await {
         Ok(()) => {}
         Err(ZkError::NoNode) => {
-            warn!("the node by which this session has published its plan was removed by a stranger");
+            warn!("another client removed the node by which this session has published its plan");
             live.ended.cancel();
         }
         // The last evaluation stays in force: it can only become less strict, because no older node can be created. The

@@ -33,27 +33,27 @@ use crate::{
 /// Errors of session establishment.
 #[derive(Debug, thiserror::Error)]
 enum EstablishSessionError {
-    #[error("connect to ZooKeeper: {0}")]
+    #[error("cannot connect to ZooKeeper: {0}")]
     Connect(ZkError),
-    #[error("make the installation's nodes: {0}")]
+    #[error("cannot create the installation's nodes: {0}")]
     Init(ZkError),
     #[error(transparent)]
     Era(#[from] ReadInstallationMetaError),
     #[error(transparent)]
     WentBack(#[from] ZooKeeperRollbackError),
-    #[error("{path} changed each time that it was read, or the server is behind")]
+    #[error("{path} changed on each read, or the server is behind the ensemble")]
     Behind { path: String },
-    #[error("look whether that is what the ensemble says: {0}")]
+    #[error("cannot confirm the installation's record with the ensemble: {0}")]
     Confirm(ZkError),
-    #[error("register: {0}")]
+    #[error("cannot register the session: {0}")]
     Register(#[from] MultiError),
-    #[error("read the registration just made: {0}")]
+    #[error("cannot read the registration just made: {0}")]
     Registration(ZkError),
     #[error("the registration just made is gone, or its transaction gives no token")]
     NoEpoch,
-    #[error("publish the plan for the other gateways: {0}")]
+    #[error("cannot publish the plan for the other gateways: {0}")]
     Publish(ZkError),
-    #[error("compare the plan with those of the other gateways: {0}")]
+    #[error("cannot compare the plan with those of the other gateways: {0}")]
     Compare(ZkError),
     #[error(
         "FG0501: ZooKeeper granted a session timeout of {negotiated:?} for the {asked:?} asked for, which leaves less \
@@ -229,11 +229,11 @@ async fn report_rollback_to_peers(
     let marked = era::record_rollback_evidence(link, paths, era, mark);
     match timeout(link.negotiated_timeout(), marked).await {
         Ok(Ok(())) => {
-            error!(code = "FG0503", path = %paths.meta_path(), "installation marked: no gateway grants")
+            error!(code = "FG0503", path = %paths.meta_path(), "the installation is marked as rolled back: no gateway grants locks")
         }
         // Another gateway was faster, or the write failed; then the next session tries again.
-        Ok(Err(failed)) => warn!(error = %failed, "installation not marked"),
-        Err(_elapsed) => warn!("installation not marked in time"),
+        Ok(Err(failed)) => warn!(error = %failed, "the installation could not be marked as rolled back"),
+        Err(_elapsed) => warn!("the installation could not be marked as rolled back in time"),
     }
 }
 
@@ -253,7 +253,7 @@ async fn establish_session<C: ZkConnector>(
             .await
             .map_err(EstablishSessionError::Init)?;
         if init == InitInstallationOutcome::Made {
-            info!(path = %paths.meta_path(), "installation made");
+            info!(path = %paths.meta_path(), "the installation's nodes were created");
         }
     }
     let era = read_valid_era(&link, &paths, settings).await?;
@@ -405,7 +405,7 @@ fn heartbeat_schedule(
     let negotiated = link.negotiated_timeout();
     let schedule = HeartbeatSchedule::new(&settings.policy, negotiated);
     if negotiated != asked {
-        warn!(code = "FG0501", asked = %FormattedDuration(asked), negotiated = %FormattedDuration(negotiated), "negotiated session timeout differs");
+        warn!(code = "FG0501", asked = %FormattedDuration(asked), negotiated = %FormattedDuration(negotiated), "ZooKeeper granted another session timeout than the one asked for");
     }
     if !schedule.leaves_time_for_heartbeats(&settings.policy) {
         return Err(EstablishSessionError::Timeout { asked, negotiated, margin: schedule.margin });
@@ -421,6 +421,8 @@ async fn close_session<L: ZkClient>(current: &CurrentSession<L>) {
     match Rc::try_unwrap(live) {
         Ok(live) => live.client.close().await,
         // A request still holds a lock under the session. Closing it would pass the key on while the upstream works.
-        Err(_) => warn!("session left to its timeout: something still runs under it"),
+        Err(_) => {
+            warn!("the session is not closed, because requests still run under it: it ends by its timeout")
+        }
     }
 }

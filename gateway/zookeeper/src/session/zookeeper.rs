@@ -380,7 +380,7 @@ impl ZkClient for ZkSession {
         // does not answer, the session ends by its timeout all the same.
         let closed = async { while !watcher.changed().await.is_terminated() {} };
         if timeout(CLOSING, closed).await.is_err() {
-            tracing::warn!("session not closed in time; it ends by its timeout");
+            tracing::warn!("the ZooKeeper session was not closed in time; it ends by its timeout");
         }
     }
 }

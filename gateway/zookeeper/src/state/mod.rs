@@ -62,7 +62,7 @@ pub struct RollbackAlarm(watch::Receiver<u64>);
 pub enum OpenStateDirError {
     #[error(transparent)]
     Unusable(#[from] StateDirError),
-    #[error("start the thread that writes to `state_dir`: {0}")]
+    #[error("cannot start the thread that writes to `state_dir`: {0}")]
     Thread(#[from] io::Error),
 }
 
@@ -205,7 +205,7 @@ impl HighestEpochTracker {
         }
         if let Some(HighestEpochRecord { installation: known, highest, .. }) = self.baseline_for(&meta.uuid) {
             if known != meta.uuid {
-                warn!(%known, serves = meta.uuid, "another installation than before: its tokens begin above");
+                warn!(%known, serves = meta.uuid, "the gateway serves another installation than before, whose tokens begin above those known");
             }
             self.highest.fetch_max(highest, Ordering::AcqRel);
         }

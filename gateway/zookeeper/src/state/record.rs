@@ -18,9 +18,9 @@ pub(super) const FORMAT: u32 = 1;
 /// Errors of parsing a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseInstallationRecordError {
-    #[error("it is of format {0}, and this build reads up to {FORMAT}")]
+    #[error("the record is of format {0}, and this build reads up to {FORMAT}")]
     Newer(u32),
-    #[error("it is damaged: {0}")]
+    #[error("the record is damaged: {0}")]
     Damaged(String),
 }
 

@@ -43,10 +43,11 @@ pub enum StateDirError {
         path.display(), command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era bump --at-least E")
     )]
     Newer { path: PathBuf, why: ParseInstallationRecordError },
-    #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]
+    #[error("FG0519: `state_dir`: cannot read {}: {source}; let the user that the gateway runs as read it", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error(
-        "FG0514: `state_dir`: write {}: {source}; make the folder, and give it to the user that the gateway runs as",
+        "FG0514: `state_dir`: cannot write {}: {source}; make the folder, and give it to the user that the \
+         gateway runs as",
         path.display()
     )]
     Write { path: PathBuf, source: io::Error },
@@ -195,7 +196,7 @@ impl StateDir {
             if name != self.name
                 && let Err(error) = remove_entry(&self.path, name, ours)
             {
-                warn!(%error, folder = %self.path.display(), "a record of an ended process is left");
+                warn!(%error, folder = %self.path.display(), "a record of an ended process in `state_dir` could not be removed");
             }
         }
     }

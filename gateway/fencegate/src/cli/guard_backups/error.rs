@@ -17,7 +17,7 @@ pub(super) enum BackupCommandError {
     Asked(#[from] admin_client::AdminClientError),
     #[error(transparent)]
     NotWritten(#[from] WriteBackupError),
-    #[error("read the store: {0}")]
+    #[error("cannot read the store: {0}")]
     Store(#[from] StoreError),
     #[error(transparent)]
     NotMade(#[from] RestoreBackupError),
@@ -35,8 +35,8 @@ pub(super) enum BackupCommandError {
     #[error("FG0615: the backup is of the guard of installation {theirs}; the policy leads to {ours}")]
     OtherInstallation { theirs: String, ours: String },
     #[error(
-        "FG0615: ZooKeeper went back: it gives tokens out that are below others, and no floor is above them all. \
-         `fencegate era bump -c {}` first",
+        "FG0615: ZooKeeper went back to an older state: it gives out tokens below earlier ones, and no floor is \
+         above them all; run `fencegate era bump -c {}` first",
         shell_quote(.policy)
     )]
     WentBack { policy: String },

@@ -16,15 +16,15 @@ use crate::store::recovery::FORMAT;
 /// The reason for which a file is not accepted as a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupFormatError {
-    #[error("it cannot be read: {0}")]
+    #[error("the backup cannot be read: {0}")]
     Unreadable(io::Error),
-    #[error("it is no backup of a guard's store")]
+    #[error("the file is no backup of a guard's store")]
     Foreign,
-    #[error("a newer build has written it; upgrade this one")]
+    #[error("a newer build has written the backup; upgrade this one")]
     Newer,
-    #[error("it is cut off: its end is missing")]
+    #[error("the backup is cut off: its end is missing")]
     Truncated,
-    #[error("it was changed since it was made: {0}")]
+    #[error("the backup was changed since it was made: {0}")]
     Corrupt(&'static str),
 }
 

@@ -284,7 +284,7 @@ impl<N: Network> PeerForwarder<N> {
     ) -> PeerForwardOutcome {
         let Some(report) = PeerReportedOutcome::parse(response.headers()) else {
             connection.abort();
-            warn!("an answer to what was sent on that no gateway gives");
+            warn!("a request sent on to another gateway got an answer that no gateway gives");
             return PeerForwardOutcome::Refused(Refusal::new(
                 RefusalReason::OutcomeUnknown,
                 "it answers as no gateway does",

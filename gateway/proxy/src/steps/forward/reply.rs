@@ -123,7 +123,7 @@ pub(super) fn is_stale_refusal(status: StatusCode, headers: &HeaderMap) -> bool 
     match headers.get(FENCING_REFUSAL) {
         Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
         Some(word) => {
-            warn!(word = %word.as_bytes().escape_ascii(), "unknown refusal of an upstream");
+            warn!(word = %word.as_bytes().escape_ascii(), "an upstream refused a request with an unknown reason");
             false
         }
         None => false,

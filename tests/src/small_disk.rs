@@ -18,7 +18,7 @@ impl SmallDisk {
     /// Mounts a file system with a copy of the store on it, and this number of further bytes.
     ///
     /// # Panics
-    /// If it cannot be mounted, which only root can do.
+    /// If the mount fails. Only root can mount.
     pub fn mount_below(launch: &GuardLaunch, room: usize) -> Self {
         let store = fs::read(launch.store()).expect("there");
         let at = launch.home().to_owned();

@@ -43,7 +43,7 @@ impl UnreadProcess {
     /// Starts a gateway and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not become ready.
+    /// If the gateway does not become ready.
     pub async fn gateway(policy: TestPolicy, environment: &[&str]) -> Self {
         Self::start(policy, "/listeners/public/address", environment, &["run", "--init"]).await
     }
@@ -51,7 +51,7 @@ impl UnreadProcess {
     /// Starts a guard and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not become ready.
+    /// If the guard does not become ready.
     pub async fn guard(policy: TestPolicy) -> Self {
         let ensemble = "6f2a3a52-6b1f-4a39-9d3e-2f3f0b6c8d11";
         let verb = ["guard", "--init", "--floor", "1", "--ensemble", ensemble];

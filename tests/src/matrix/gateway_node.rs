@@ -81,7 +81,7 @@ impl GatewayNode {
         self.running = None;
     }
 
-    /// Lets nothing pass between the gateway and ZooKeeper, without either side being told.
+    /// Lets nothing pass between the gateway and ZooKeeper, without a notice to either side.
     pub fn cut(&self) {
         self.links.iter().for_each(ZooKeeperProxy::lose_all);
     }

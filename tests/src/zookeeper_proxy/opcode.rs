@@ -3,7 +3,7 @@
 use fencegate_policies::plan::LockMode;
 use fencegate_recipe::layout::LockQueueLayout;
 
-/// An operation on a lock node or on `meta`. No other message springs a trap, for example a heartbeat.
+/// An operation on a lock node or on `meta`. No other message, such as a heartbeat, can have a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockNodeOperation {
     /// Makes a lock node: a single create, or a transaction that makes lock nodes and deletes none.

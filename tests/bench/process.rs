@@ -21,7 +21,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> BenchResult<f64> {
     let mut ticks = ProcStat::of(pid)?.ticks;
     for entry in fs::read_dir("/proc")?.flatten() {
         let child = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        // A process that ends while we read is not one of the measured programs, so its error is ignored.
+        // A process that ends meanwhile is not one of the measured programs, so its error is ignored.
         if let Some(stat) = child.and_then(|child| ProcStat::of(child).ok())
             && stat.parent == pid
         {

@@ -41,7 +41,7 @@ impl Browser {
     /// Starts a browser.
     ///
     /// # Panics
-    /// If it does not start, for example because Debian's `chromium` or `chromium-driver` is missing.
+    /// If the browser does not start, for example because Debian's `chromium` or `chromium-driver` is missing.
     pub async fn start() -> Self {
         let home = scratch::temp_dir();
         let (child, line) = match start_driver().await {
@@ -185,7 +185,7 @@ mod tests {
     fn processes_naming(folder: &Path) -> Vec<String> {
         let folder = folder.display().to_string();
         let entries = fs::read_dir("/proc").expect("procfs").flatten();
-        // A process that ends while we look has an empty command line or none.
+        // A process that ends meanwhile has an empty command line or none.
         let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
         lines.filter(|line| line.contains(&folder)).map(|line| line.replace('\0', " ")).collect()
     }

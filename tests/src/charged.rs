@@ -95,7 +95,7 @@ impl LockedCommand {
     /// Starts a command that records the time in which it runs. `verb`: `lock KEY` or `elect NAME`, with options.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the lock keeper cannot be started.
     pub fn spawn(way: impl Into<TestLockSource>, verb: &[&str], manner: CommandBehavior) -> Self {
         let heart = heart_script().display().to_string();
         let life = "life".to_owned();
@@ -108,7 +108,7 @@ impl LockedCommand {
     /// Starts a line of a shell as the command. `$HOME_OF_TEST` is a folder of its own.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the lock keeper cannot be started.
     pub fn spawn_shell(way: impl Into<TestLockSource>, verb: &[&str], line: &str) -> Self {
         Self::begin(way.into(), verb, |_| ["sh", "-c", line].map(str::to_owned).into())
     }
@@ -182,7 +182,7 @@ impl LockedCommand {
     /// it.
     ///
     /// # Panics
-    /// If it does not end in time.
+    /// If the lock keeper does not end in time.
     pub async fn exit(&self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
         let ended = async {

@@ -80,7 +80,7 @@ impl Gateway {
     /// Stops the gateway in order, so that its sessions are closed and its nodes removed.
     ///
     /// # Panics
-    /// If it does not end, or not with success.
+    /// If the gateway does not end, or not with success.
     pub async fn stop(self) {
         self.signal(Signal::TERM);
         let status = self.exit().await;
@@ -230,7 +230,7 @@ impl GatewayLaunch {
     /// Starts a gateway that must not come up, and returns its output.
     ///
     /// # Panics
-    /// If it starts.
+    /// If the gateway starts.
     pub async fn expect_start_failure(self) -> String {
         let home = scratch::temp_dir();
         let file = write_policy(home.path(), &self.policy.to_string());
@@ -249,7 +249,7 @@ impl GatewayLaunch {
     /// Starts the gateway and waits until it listens. It may not be ready yet.
     ///
     /// # Panics
-    /// If it ends, or does not listen in time.
+    /// If the gateway ends, or does not listen in time.
     pub async fn start(self) -> Gateway {
         let home = scratch::temp_dir();
         let file = write_policy(home.path(), &self.policy.to_string());

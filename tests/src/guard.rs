@@ -263,7 +263,7 @@ impl GuardLaunch {
     /// Starts the guard and waits until it listens. It may not admit requests yet.
     ///
     /// # Panics
-    /// If it ends, or does not listen in time.
+    /// If the guard ends, or does not listen in time.
     pub async fn start(&self) -> Guard {
         self.try_start().await.unwrap_or_else(|error| panic!("{error}"))
     }
@@ -288,7 +288,7 @@ impl GuardLaunch {
     /// Starts a guard that must not come up, and returns its output.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the binary cannot be started.
     pub async fn expect_start_failure(&self) -> Output {
         let arguments = self.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -326,7 +326,7 @@ impl Guard {
     /// Stops the guard in order. Returns its launch, for a start on the same store and without failpoints.
     ///
     /// # Panics
-    /// If it does not end, or not with success.
+    /// If the guard does not end, or not with success.
     pub async fn stop(self) -> GuardLaunch {
         self.signal(Signal::TERM);
         let status = self.exit().await;

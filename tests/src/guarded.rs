@@ -79,7 +79,7 @@ impl GuardedSite {
 /// Runs a subcommand that must succeed, and returns its output.
 ///
 /// # Panics
-/// If it fails.
+/// If the subcommand fails.
 pub async fn run_operator(arguments: &[&str]) -> String {
     let output = command(arguments).await.expect("the binary starts");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -17,10 +17,11 @@ pub struct HeldRequest {
 }
 
 impl Origin {
-    /// Sends a request through a gateway or guard, and holds it at the service. Returns when it has arrived in full.
+    /// Sends a request through a gateway or guard, and holds it at the service. Returns when the request has arrived in
+    /// full.
     ///
     /// # Panics
-    /// If it does not arrive in time, or is answered before.
+    /// If the request does not arrive in time, or is answered before.
     pub async fn hold_request(&self, through: &TestProcess, ask: TestRequest) -> HeldRequest {
         let path = ask.target().to_owned();
         let before = self.count(ask.target());

@@ -11,7 +11,7 @@ use fencegate_testkit::scratch;
 /// Builds `src/SOURCE`, and returns the path of the library. Callers build it once for all tests of a process.
 ///
 /// # Panics
-/// If it cannot be built, which takes the Debian packages gcc and libc6-dev.
+/// If the library cannot be built. The Debian packages gcc and libc6-dev are needed.
 pub(crate) fn build(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(source);
     let library = scratch::folder().join(source.with_extension("so").file_name().expect("a file"));

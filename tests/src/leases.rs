@@ -121,7 +121,7 @@ impl ClientLease {
     /// The fencing token of the lease.
     ///
     /// # Panics
-    /// If it holds no lock.
+    /// If the lease holds no lock.
     pub fn token(&self) -> FencingToken {
         FencingToken::parse(self.document["token"].as_str().expect("a token")).expect("in its form")
     }

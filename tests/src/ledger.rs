@@ -26,7 +26,7 @@ impl Ledger {
     /// Starts the service with these arguments.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the service does not start.
     pub async fn start_with(arguments: &[&str]) -> Self {
         let program = scratch::binaries().join("fencegate-ledger");
         assert!(program.exists(), "{} is missing: run `cargo build --workspace` first", program.display());
@@ -41,7 +41,7 @@ impl Ledger {
     /// Sends a signal to the service.
     ///
     /// # Panics
-    /// If it has ended.
+    /// If the service has ended.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal).expect("it runs");
     }
@@ -49,7 +49,7 @@ impl Ledger {
     /// Freezes the service, and returns when all of its threads have stopped. SIGCONT lets it go on.
     ///
     /// # Panics
-    /// If it has ended, or does not stop.
+    /// If the service has ended, or its threads do not stop.
     pub fn freeze(&self) {
         freeze::stop(self.process.pid());
     }

@@ -1,29 +1,33 @@
-//! The harness: starts real gateways, a real ZooKeeper and recording upstreams, and judges what they did.
+//! The harness of the tests: it starts real gateways, a real ZooKeeper and recording upstreams, and judges what they
+//! did.
 //!
 //! Reading order:
-//! - One test: [`site`] is the set-up that it has to itself, [`gateway`] is the process under test, and [`policy`] is
-//!   the configuration of that process. [`client`], [`load`], [`each_once`] and [`rolling_load`] send requests.
+//! - One test: [`site`] is the set-up of one test, [`gateway`] is the process under test, and [`policy`] is the
+//!   configuration of that process. [`client`], [`load`], [`each_once`] and [`rolling_load`] send requests.
 //!   [`history`] judges the executions.
-//! - ZooKeeper: [`zookeeper`] and [`ensemble`] are real servers, and [`zookeeper_proxy`] is a proxy to them. [`memory`] is
-//!   a ZooKeeper for simulated time. [`curator`] is the class path of Java programs that take its locks.
-//! - Upstreams: [`origin`] records requests, [`held_request`] is a request that the origin holds, and [`ledger`] keeps
-//!   accounts.
-//! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`http_proxy`] is an intermediary
-//!   between gateway and guard. [`fencegate_testkit::postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills up. With [`syscall_faults`] a disk is slow, or
-//!   fails.
-//! - Names, sockets and clocks: [`hosts`] are the names that a process resolves, and
-//!   [`fencegate_testkit::fault_proxy`] is the proxy between two processes that loses, withholds or delays bytes. With [`namespaces`] packets are dropped.
-//!   With [`stepped_clock`] a process sees other clocks, and with [`repeatable`] it does the same in each run.
-//! - Bytes: [`wire`] reads messages as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`]
-//!   are proxies to compare with.
-//! - Operations: [`prometheus`] collects metrics, [`alert_watch`] waits for alerts, and [`runbook`] follows their
-//!   sections. [`pods`] are the processes that a chart renders. [`stored`] is data that one version writes and
-//!   another reads.
+//! - ZooKeeper: [`zookeeper`] and [`ensemble`] start real servers, and [`zookeeper_proxy`] is a proxy to them.
+//!   [`memory`] is a ZooKeeper for simulated time. [`curator`] is the class path of Java programs that take the
+//!   locks of Curator.
+//! - Upstreams: [`origin`] records requests, [`held_request`] is a request that the origin holds, and [`ledger`] is
+//!   a service that keeps accounts.
+//! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`http_proxy`] is an
+//!   intermediary between gateway and guard. [`fencegate_testkit::postgres`] is a database with its faults, and
+//!   [`small_disk`] is a disk that fills up. With [`syscall_faults`] a disk is slow or fails.
+//! - Names, sockets and clocks: [`hosts`] sets the names that a process resolves, and
+//!   [`fencegate_testkit::fault_proxy`] is a proxy between two processes that loses, holds or delays bytes. With
+//!   [`namespaces`] packets are dropped. With [`stepped_clock`] a process sees other clocks, and with [`repeatable`]
+//!   all of its runs are the same.
+//! - Bytes: [`wire`] reads messages as they were spelled, [`case`] runs the byte cases of `tests/wire`, and
+//!   [`peers`] starts proxies to compare with.
+//! - Operations: [`prometheus`] collects metrics, [`alert_watch`] waits for alerts, and [`runbook`] follows the
+//!   runbook's sections on alerts. [`pods`] runs the processes of a rendered chart. [`stored`] is data that one
+//!   version writes and another version reads.
 //! - Accidents: [`deadline_expiry`] lets a session deadline pass before its session ends, [`charged`] is a command
-//!   under a lock and its faults, and [`crowd`] is a load on keys that several requests hold at once. [`matrix`]
-//!   plays all accidents and judges the runs. [`zombie`] is a set-up in which a gateway has slept through its
-//!   session, and [`browser`] looks at it.
-//! - Reports: [`comparison`] compares locks, [`machine`] names the machine, and [`effort`] sets how much each promise does.
+//!   under a lock with its faults, and [`crowd`] is a load on keys that several requests hold at once. [`matrix`]
+//!   runs all accidents and judges the runs. [`zombie`] is a set-up in which a gateway has slept through its
+//!   session, and [`browser`] looks at its status page.
+//! - Reports: [`comparison`] compares locks, [`machine`] names the machine, and [`effort`] sets how much each
+//!   promise does.
 
 pub mod alert_watch;
 pub mod browser;

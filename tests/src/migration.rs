@@ -1,4 +1,5 @@
-//! The store of a guard, moved from its file into a database: the operator's command, run to its end or killed on the way.
+//! Runs the operator's command that moves the store of a guard from a file into a database, to its end or until a
+//! kill.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +22,7 @@ use crate::{
     guard::GuardLaunch,
 };
 
-/// From one guard's file to what another guard's policy names.
+/// A migration from the store file of one guard to the store that the policy of another guard names.
 #[derive(Debug, Clone)]
 pub struct StoreMigration {
     from: PathBuf,
@@ -43,20 +44,20 @@ impl StoreMigration {
         words.iter().chain(&["--to", "postgres"]).chain(more).map(|word| (*word).to_owned()).collect()
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the command cannot be started.
     pub async fn run(&self, more: &[&str]) -> Output {
         let arguments = self.arguments(more);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         command(&arguments).await.expect("the binary starts")
     }
 
-    /// Its output when it succeeds.
+    /// Runs the command with JSON output, and returns that output.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the command fails.
     pub async fn run_json(&self, more: &[&str]) -> Value {
         let output = self.run(&[&["--format", "json"], more].concat()).await;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -64,18 +65,20 @@ impl StoreMigration {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// Runs it until it has that outcome.
+    /// Runs the command, and returns its output, which must have this outcome.
     ///
     /// # Panics
-    /// If it is another one.
+    /// If the command fails, or has another outcome.
     pub async fn expect_outcome(&self, outcome: &str) -> Value {
         let told = self.run_json(&[]).await;
         assert_eq!(told["outcome"], outcome, "{told}");
         told
     }
 
+    /// Runs the command as a dry run and then in earnest: both must fail, and print these words.
+    ///
     /// # Panics
-    /// If it succeeds, or prints something else.
+    /// If a run does not fail with exit code 1, or does not print one of the words.
     pub async fn expect_refusal(&self, said: &[&str]) {
         for more in [["--dry-run"].as_slice(), &[]] {
             let output = self.run(more).await;
@@ -85,10 +88,10 @@ impl StoreMigration {
         }
     }
 
-    /// Kills it where it stands at a failpoint.
+    /// Starts the command, and kills it when it has reached a failpoint.
     ///
     /// # Panics
-    /// If it never gets there.
+    /// If the command does not reach the failpoint.
     pub async fn kill_at(&self, failpoint: &str) {
         let mut words = vec![format!("FAILPOINTS={failpoint}=sleep(60000)")];
         words.push(scratch::binaries().join("fencegate").display().to_string());
@@ -104,10 +107,10 @@ impl StoreMigration {
         spawn_blocking(killed).await.expect("no panic");
     }
 
-    /// Runs it to its end, which has to be a success, and returns the peak of its memory in bytes.
+    /// Runs the command to its end, and returns the peak of its memory in bytes.
     ///
     /// # Panics
-    /// If it does not succeed.
+    /// If the command fails.
     pub async fn run_measuring_peak_memory(&self) -> usize {
         let binary = scratch::binaries().join("fencegate");
         let words = self.arguments(&[]);

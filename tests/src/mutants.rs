@@ -1,4 +1,4 @@
-//! Which code is changed on purpose, and which changes no test can notice: `tests/mutants.toml`.
+//! The list `tests/mutants.toml`: the code that mutation tests change, and the changes that no test can notice.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -13,15 +13,15 @@ pub struct MutantList {
     pub survivor: Vec<SurvivingMutant>,
 }
 
-/// Files of one package, whose own unit tests have to notice.
+/// Files of one package. The package's own unit tests must notice every change of these files.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MutationTarget {
     pub package: String,
-    /// From the root of the repository.
+    /// The paths of the files, relative to the root of the repository.
     pub files: Vec<String>,
-    /// Parts of names of tests. With these, tests on the ZooKeeper in memory (`tests/sim`) may notice as well, and of both
-    /// kinds only the tests with such a name are run.
+    /// Parts of test names. If the list is not empty, the simulations (`tests/sim`) may notice a change as well, and
+    /// only tests with such a name are run, of the package and of the simulations.
     #[serde(default)]
     pub simulated: Vec<String>,
 }
@@ -31,10 +31,10 @@ pub struct MutationTarget {
 #[serde(deny_unknown_fields)]
 pub struct SurvivingMutant {
     pub file: String,
-    /// As cargo-mutants prints it, without line and column.
+    /// The change as cargo-mutants prints it, without line and column.
     pub change: String,
     pub why: String,
-    /// In so many places of the function.
+    /// The number of places of the function in which this change survives.
     #[serde(default = "once")]
     pub times: usize,
 }
@@ -49,14 +49,16 @@ pub fn root() -> PathBuf {
 }
 
 impl MutantList {
+    /// Reads `tests/mutants.toml`.
+    ///
     /// # Panics
-    /// If it is not there, or in another form.
+    /// If the file cannot be read, or has another form.
     pub fn load() -> Self {
         let text = fs::read_to_string(root().join("tests/mutants.toml")).expect("the list");
         toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The code whose paths contain this word.
+    /// Keeps only the files whose paths contain this word.
     #[must_use]
     pub fn only(mut self, word: &str) -> Self {
         self.code.iter_mut().for_each(|code| code.files.retain(|file| file.contains(word)));
@@ -64,8 +66,8 @@ impl MutantList {
         self
     }
 
-    /// Which of these the list does not explain: file and change, once for each place. An entry explains as many
-    /// places as its `times`.
+    /// Returns the surviving changes that the list does not explain, as file and change, once for each place. An
+    /// entry explains as many places as its `times`.
     pub fn unexplained(&self, survived: &[(String, String)]) -> Vec<String> {
         let mut left: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for one in &self.survivor {
@@ -83,11 +85,11 @@ impl MutantList {
 }
 
 impl SurvivingMutant {
-    /// The function that is changed, without the type that it is of.
+    /// The name of the changed function, without its type.
     pub fn function(&self) -> &str {
         let words = match self.change.rsplit_once(" in ") {
             Some((_, function)) => function,
-            // What all of it would give back stands behind it.
+            // A change of a whole function reads `replace FUNCTION -> TYPE with VALUE`.
             None => self.change.trim_start_matches("replace ").split(" -> ").next().unwrap_or_default(),
         };
         let words = words.split(" with ").next().unwrap_or_default();
@@ -95,7 +97,7 @@ impl SurvivingMutant {
     }
 }
 
-/// File and change of a line of `missed.txt`: `a/b.rs:7:9: replace < with <= in holds`.
+/// Splits a line of `missed.txt` into file and change: `a/b.rs:7:9: replace < with <= in holds`.
 pub fn parse_line(line: &str) -> Option<(String, String)> {
     let (place, change) = line.split_once(": ")?;
     let file = place.split(':').next()?;

@@ -1,9 +1,9 @@
-//! Network namespaces for processes under test, all on one bridge: packets are dropped silently, in both directions or in
-//! one.
+//! Network namespaces for processes under test, all on one bridge. The bridge can drop packets silently, in both
+//! directions or in one.
 //!
-//! The bridge has a namespace of its own. The machine itself gets one interface, with a private address, at which
-//! processes in the namespaces reach listeners outside. Everything is removed when this value is dropped, and also when
-//! the test is killed.
+//! The bridge has a namespace of its own. The machine gets one interface to the bridge, with a private address, so
+//! that processes in the namespaces reach listeners of the machine. Namespaces and interfaces are removed when the
+//! [`NetworkNamespaces`] value is dropped, and also when the test is killed.
 
 mod removal;
 #[cfg(test)]
@@ -24,14 +24,14 @@ use tokio::task::spawn_blocking;
 use self::removal::NamespaceCleanup;
 
 pub struct NetworkNamespaces {
-    /// Begins the names of all namespaces. It has our process id.
+    /// The first part of the names of all namespaces. It contains the id of this process.
     prefix: String,
     /// The first three bytes of all addresses.
     net: [u8; 3],
     _removal: NamespaceCleanup,
 }
 
-/// The namespace of the bridge, the interface of the machine, and the address of that.
+/// A script that makes the namespace of the bridge, and the interface of the machine with its address.
 const HUB: &str = r#"
     ip netns add "$1"
     ip -n "$1" link add bridge type bridge
@@ -44,7 +44,7 @@ const HUB: &str = r#"
     ip netns exec "$1" nft add chain bridge faults way '{ type filter hook forward priority 0; }'
 "#;
 
-/// The namespace of the bridge, that of the member, its place at the bridge, and its address.
+/// A script that makes the namespace of a member, connects that namespace to the bridge, and gives it an address.
 const MEMBER: &str = r#"
     ip netns add "$2"
     ip -n "$1" link add "$3" type veth peer name eth0 netns "$2"
@@ -54,15 +54,15 @@ const MEMBER: &str = r#"
     ip -n "$2" link set lo up
 "#;
 
-/// Connects from a namespace to an address and a port.
+/// A script that connects from a namespace to an address and a port.
 const REACHES: &str = r#"ip netns exec "$1" timeout 5 bash -c '</dev/tcp/$0/$1' "$2" "$3""#;
 
 impl NetworkNamespaces {
-    /// So many members, which reach each other and the machine.
+    /// Makes namespaces for this number of members. Members reach each other and the machine.
     ///
     /// # Errors
-    /// With the reason why this machine has none: only root may make them, `ip` and `nft` are needed, and the kernel
-    /// has to know bridges.
+    /// Returns the reason if this machine cannot make namespaces: only root may make them, the commands `ip` and
+    /// `nft` are needed, and the kernel must support bridges.
     pub async fn new(members: usize) -> Result<Self, String> {
         spawn_blocking(move || Self::make(members)).await.expect("no panic")
     }
@@ -80,7 +80,7 @@ impl NetworkNamespaces {
             .chain([bridge_name(&prefix)])
             .collect();
         let made = Self { net: unused_net()?, _removal: NamespaceCleanup::start(&names), prefix };
-        // The kernel allows names of interfaces up to fifteen letters.
+        // The kernel allows at most fifteen letters in the name of an interface.
         shell(HUB, &[&bridge_name(&made.prefix), &format!("fg{number}"), &made.machine().to_string()])?;
         for member in 0..members {
             let name = namespace_name(&made.prefix, member);
@@ -91,7 +91,7 @@ impl NetworkNamespaces {
         Ok(made)
     }
 
-    /// A rule of the machine may keep packets away.
+    /// Checks that a member reaches the machine: a firewall rule of the machine may drop its packets.
     fn reaches(&self, name: &str) -> Result<(), String> {
         let listener = TcpListener::bind((self.machine(), 0)).map_err(|error| error.to_string())?;
         let port = listener.local_addr().map_err(|error| error.to_string())?.port();
@@ -99,7 +99,7 @@ impl NetworkNamespaces {
         reached.map(drop).map_err(|error| format!("a namespace does not reach its machine: {error}"))
     }
 
-    /// Where members find what listens on this machine.
+    /// The machine's address on the bridge, at which members reach listeners of the machine.
     pub fn machine(&self) -> Ipv4Addr {
         self.host(1)
     }
@@ -113,21 +113,22 @@ impl NetworkNamespaces {
         Ipv4Addr::new(one, two, three, last)
     }
 
-    /// The arguments in front of a command line that start it in the namespace of a member.
+    /// The first words of a command line that starts a process in the namespace of a member.
     pub fn command(&self, member: usize) -> Vec<String> {
         let entered = format!("--net=/run/netns/{}", namespace_name(&self.prefix, member));
         vec!["nsenter".to_owned(), entered, "--".to_owned()]
     }
 
-    /// Listens at the address of a member. Connections from this machine go over the bridge, where packets can be
-    /// dropped.
+    /// Listens at the address of a member. Connections from the machine to this listener pass the bridge, which can
+    /// drop their packets.
     ///
     /// # Panics
-    /// If the kernel does not let us into the namespace.
+    /// If the kernel does not allow this process to enter the namespace.
     pub fn listener(&self, member: usize) -> TcpListener {
         let file = format!("/run/netns/{}", namespace_name(&self.prefix, member));
         let address = self.address(member);
-        // A thread of its own, because it stays in the namespace. A socket belongs to the one that it was made in.
+        // A socket belongs to the namespace in which it was made. The thread that makes it stays in that namespace,
+        // so it is a thread of its own.
         let bound = thread::spawn(move || {
             let namespace = fs::File::open(file)?;
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -136,28 +137,28 @@ impl NetworkNamespaces {
         bound.join().expect("no panic").expect("a namespace of ours")
     }
 
-    /// From now on what a member sends vanishes.
+    /// Drops all packets that a member sends, until [`Self::restore`].
     pub fn drop_outgoing(&self, member: usize) {
         self.drops(&["iifname", &bridge_end(member)]);
     }
 
-    /// From now on what is sent to a member vanishes.
+    /// Drops all packets to a member, until [`Self::restore`].
     pub fn drop_incoming(&self, member: usize) {
         self.drops(&["oifname", &bridge_end(member)]);
     }
 
-    /// From now on what a member sends to these ports vanishes.
+    /// Drops all packets that a member sends to these ports, until [`Self::restore`].
     pub fn drop_outgoing_to(&self, member: usize, ports: &[u16]) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.drops(&["iifname", &bridge_end(member), "tcp", "dport", &format!("{{ {} }}", ports.join(", "))]);
     }
 
-    /// Everything passes again. What was lost is sent again by the kernel of its sender, over the same connections.
+    /// Lets all packets pass again. The sender's kernel repeats lost packets, so the connections go on.
     pub fn restore(&self) {
         self.at_the_bridge(&["flush", "chain", "bridge", "faults", "way"]);
     }
 
-    /// The interface of a member goes down, as with a cable that is pulled. The kernel of the member notices.
+    /// Takes the interface of a member down, as if its cable were pulled. The member's kernel notices this.
     pub fn unplug(&self, member: usize) {
         self.sets(member, "down");
     }
@@ -175,8 +176,10 @@ impl NetworkNamespaces {
         self.at_the_bridge(&[&["add", "rule", "bridge", "faults", "way"], which, &["drop"]].concat());
     }
 
+    /// Runs `nft` in the namespace of the bridge.
+    ///
     /// # Panics
-    /// If `nft` refuses.
+    /// If `nft` fails.
     fn at_the_bridge(&self, words: &[&str]) {
         let hub = bridge_name(&self.prefix);
         let words = [&[hub.as_str()], words].concat();
@@ -192,12 +195,12 @@ fn namespace_name(prefix: &str, member: usize) -> String {
     format!("{prefix}-{member}")
 }
 
-/// The end of its cable at the bridge.
+/// The name of a member's interface at the bridge.
 fn bridge_end(member: usize) -> String {
     format!("member{member}")
 }
 
-/// A part of 10.0.0.0/8 to which this machine has no way but its usual one.
+/// A part of 10.0.0.0/8 for which the machine has no route but its default route.
 fn unused_net() -> Result<[u8; 3], String> {
     const TRIES: usize = 20;
     for _ in 0..TRIES {
@@ -215,7 +218,7 @@ fn unused_net() -> Result<[u8; 3], String> {
     Err("no part of 10.0.0.0/8 is unused".to_owned())
 }
 
-/// The output of a script, or its error output when it failed.
+/// Runs a script. Returns its output, or its error output if the script fails.
 fn shell(script: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("sh").args(["-euc", script, "sh"]).args(arguments).output();
     let output = output.map_err(|error| format!("sh: {error}"))?;

@@ -36,28 +36,30 @@ pub use self::{
     request_log::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
 };
 
-/// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
+/// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its
+/// times.
 pub struct Origin {
     shared: Arc<OriginState>,
     runtime: Handle,
     connections: Arc<AtomicUsize>,
-    /// Dropped with the origin: the thread ends.
+    /// Dropped with the origin, which ends the thread.
     _running: oneshot::Sender<()>,
 }
 
 impl Origin {
-    /// Answers 200 at once unless scripted, and compares no tokens.
+    /// Starts an origin that answers 200 at once to each request without a script, and compares no tokens.
     pub fn start() -> Self {
         Self::launch(None, None)
     }
 
-    /// Compares tokens, as a service behind `fencing: upstream` does: 412 for one that is not newer.
+    /// Starts an origin that compares tokens, as a service behind `fencing: upstream` does: it answers 412 to a
+    /// token that is not newer.
     pub fn with_comparison() -> Self {
         Self::launch(Some(Mutex::default()), None)
     }
 
-    /// Keeps accounts, and adds one for every fenced request. Each works for as long as the request demands
-    /// ([`WORK`]), and is answered with its own name.
+    /// Starts an origin that keeps accounts, and adds one to an account for each fenced request. The execution takes
+    /// the time in the request's field [`WORK`], and the body of the answer is the request's attempt id.
     pub fn with_accounts(rule: AccountIsolation) -> Self {
         Self::launch(None, Some(Accounts::new(rule)))
     }
@@ -79,15 +81,15 @@ impl Origin {
         }
     }
 
-    /// Opens a listener whose requests are recorded under the name of the gateway that is configured to use it.
+    /// Opens a listener for one gateway. Requests that come through it are recorded under this gateway's name.
     pub fn open_listener(&self, gateway: &str) -> SocketAddr {
         self.open_listener_at(gateway, ([127, 0, 0, 1], 0).into())
     }
 
-    /// The same at an address of the test's choice.
+    /// Opens a listener like [`Self::open_listener`], at the given address.
     ///
     /// # Panics
-    /// If another process listens there.
+    /// If another process listens at this address.
     pub fn open_listener_at(&self, gateway: &str, address: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -101,7 +103,8 @@ impl Origin {
                 let shared = Arc::clone(&shared);
                 let gateway = gateway.clone();
                 tokio::spawn(async move {
-                    // Connections break in tests on purpose; what was read before is in the log.
+                    // Tests break connections on purpose, so an error is ignored. The log has all bytes that were
+                    // read before.
                     drop(connection::serve_connection(Arc::clone(&shared), gateway, number, stream).await);
                     shared.log.send_modify(|log| log.ended.push(number));
                 });
@@ -110,7 +113,7 @@ impl Origin {
         address
     }
 
-    /// Appends the acts of the next requests for a path.
+    /// Appends the actions for the next requests for a path.
     pub fn script(&self, path: &str, acts: impl IntoIterator<Item = OriginAction>) {
         self.shared.script().by_path.entry(path.to_owned()).or_default().extend(acts);
     }
@@ -120,43 +123,43 @@ impl Origin {
         self.shared.script().responses = Some(responses.into_iter().collect());
     }
 
-    /// What happens to requests that no script names.
+    /// Sets the action for requests whose path has no script left.
     pub fn set_default_action(&self, act: OriginAction) {
         self.shared.script().otherwise = act;
     }
 
-    /// Every request takes this long.
+    /// From now on answers 200 after this time to each request without a script.
     pub fn set_work_time(&self, work: Duration) {
         self.set_default_action(OriginAction::Answer(work, OriginReply::ok()));
     }
 
-    /// The next request for this path is held until let go, then answered with 200.
+    /// Holds the next request for this path until the returned latch is released, then answers 200.
     pub fn hold(&self, path: &str) -> Latch {
         let latch = Latch::default();
         self.script(path, [OriginAction::Hold(latch.clone(), OriginReply::ok())]);
         latch
     }
 
-    /// What becomes of the next requests that change accounts.
+    /// Queues faults. Each fault is used up by one request that names an account.
     ///
     /// # Panics
-    /// If it keeps none.
+    /// If this origin keeps no accounts.
     pub fn queue_faults(&self, mishaps: impl IntoIterator<Item = AccountFault>) {
         self.accounts().queue_faults(mishaps);
     }
 
-    /// How many of these are still to come.
+    /// The number of queued faults that no request has used up yet.
     ///
     /// # Panics
-    /// If it keeps no accounts.
+    /// If this origin keeps no accounts.
     pub fn faults_left(&self) -> usize {
         self.accounts().faults_left()
     }
 
-    /// Its accounts. Waits for those that are locked.
+    /// The accounts of this origin. Waits for accounts that an execution has locked.
     ///
     /// # Panics
-    /// If it keeps none.
+    /// If this origin keeps no accounts.
     pub async fn rows(&self) -> BTreeMap<String, AccountRow> {
         self.accounts().rows().await
     }
@@ -165,12 +168,12 @@ impl Origin {
         self.shared.accounts.as_ref().expect("a service with accounts")
     }
 
-    /// Reads the log; do not keep it over an await.
+    /// Reads the log. The caller must not keep the returned value over an await.
     pub fn log(&self) -> watch::Ref<'_, OriginLog> {
         self.shared.log.borrow()
     }
 
-    /// Waits until the log shows something.
+    /// Waits until `find` finds something in the log, and returns it.
     pub async fn wait_for<R>(&self, what: &str, find: impl Fn(&OriginLog) -> Option<R>) -> R {
         let mut log = self.shared.log.subscribe();
         let found = async {
@@ -184,7 +187,7 @@ impl Origin {
         wait_until(what, found, || self.log().latest()).await
     }
 
-    /// Waits until the n-th request (from 1) for this path was read in full.
+    /// Waits until the n-th request for this path (counted from 1) was read in full.
     pub async fn wait_for_request(&self, path: &str, n: usize) -> RequestRecord {
         let what = format!("request {n} for {path} at the origin");
         self.wait_for(&what, |log| {
@@ -193,7 +196,7 @@ impl Origin {
         .await
     }
 
-    /// Waits until so many further requests have come through one listener.
+    /// Waits until this number of further requests has come through one listener.
     pub async fn wait_more(&self, gateway: &str, count: usize) {
         let through = |log: &OriginLog| log.records.iter().filter(|record| record.gateway == gateway).count();
         let before = through(&self.log());
@@ -201,7 +204,7 @@ impl Origin {
         self.wait_for(&format!("{count} more through {gateway}"), more).await;
     }
 
-    /// Requests for this path so far.
+    /// The number of requests for this path so far.
     pub fn count(&self, path: &str) -> usize {
         self.log().requests_for(path).count()
     }

@@ -1,4 +1,4 @@
-//! An upstream that speaks HTTP/2, records requests, and answers as the path of a request demands.
+//! An upstream that speaks HTTP/2 and records its requests. The path of a request selects the kind of answer.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,9 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while,
-/// `/late` takes [`LATE`], `/last` is the last one of its connection; all others are answered with their body, and a
-/// trailer.
+/// The upstream. `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow`
+/// takes a while, `/late` takes [`LATE`], and `/last` is the last request of its connection. Requests for all other
+/// paths are answered with their own body, and a trailer.
 pub struct OriginH2 {
     pub address: SocketAddr,
     shared: Arc<OriginState>,
@@ -41,11 +41,11 @@ pub struct OriginH2 {
 #[derive(Default)]
 struct OriginState {
     records: Mutex<Vec<H2Request>>,
-    /// Connections that are over.
+    /// The number of connections that are over.
     closed: watch::Sender<usize>,
 }
 
-/// A request.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct H2Request {
     pub connection: usize,
@@ -53,25 +53,29 @@ pub struct H2Request {
     pub authority: String,
     pub version: Version,
     pub fields: BTreeMap<String, String>,
-    /// Bytes of its body that were read.
+    /// The number of bytes of the body that were read.
     pub body: usize,
-    /// And that was all of it.
+    /// True if the whole body was read.
     pub whole: bool,
-    /// Requests on the connection when it came, with itself.
+    /// The number of requests that were open on the connection when this one arrived, including this one.
     pub beside: usize,
 }
 
 impl H2Request {
+    /// The request's token.
+    ///
     /// # Panics
-    /// If it has none.
+    /// If the request has no token, or one that does not parse.
     pub fn token(&self) -> FencingToken {
         FencingToken::parse(&self.fields["fencing-token"]).expect("a token as the gateway writes it")
     }
 }
 
 impl OriginH2 {
+    /// Starts the upstream on a free port of loopback.
+    ///
     /// # Panics
-    /// If there is no port.
+    /// If no port is free.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -96,7 +100,7 @@ impl OriginH2 {
         self.shared.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until so many connections are over: both sides have closed them.
+    /// Waits until at least this number of connections is over: both sides have closed them.
     pub async fn wait_closed(&self, connections: usize) {
         let mut closed = self.shared.closed.subscribe();
         let reached = async {
@@ -117,10 +121,11 @@ impl Drop for OriginH2 {
     }
 }
 
-/// Longer than a session of these tests.
+/// Longer than a ZooKeeper session of the tests.
 pub const LATE: Duration = Duration::from_secs(3);
 
-/// The windows are small: what is not read is not taken.
+/// The size of the flow-control windows. They are small, so that the origin does not take bytes that it does not
+/// read.
 const WINDOW: u32 = 64 << 10;
 
 async fn converse(shared: Arc<OriginState>, connection: usize, stream: TcpStream) {
@@ -144,7 +149,7 @@ async fn converse(shared: Arc<OriginState>, connection: usize, stream: TcpStream
     http.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
-        // Connections break in tests on purpose.
+        // Tests break connections on purpose, so an error is ignored.
         ended = served.as_mut() => drop(ended),
         () = last.notified() => {
             served.as_mut().graceful_shutdown();
@@ -184,7 +189,7 @@ impl H2Connection {
             records.len() - 1
         };
         if path.ends_with("/early") {
-            // The body is dropped when the answer has gone.
+            // The unread body is dropped after the answer was sent.
             return Ok(reply(Bytes::from_static(b"early"), None));
         }
         let mut read = Vec::new();
@@ -203,7 +208,7 @@ impl H2Connection {
             tokio::time::sleep(LATE).await;
         }
         if path.ends_with("/reset") {
-            // An error of the service becomes a reset of the stream.
+            // hyper turns an error of the service into a reset of the stream.
             return Err(self.broken_stream_error().await);
         }
         if path.ends_with("/last") {
@@ -212,7 +217,7 @@ impl H2Connection {
         Ok(reply(read.into(), Some(("x-checksum", "42"))))
     }
 
-    /// An error of the library's kind can only be had from the library.
+    /// Provokes an error of hyper and returns it. Only hyper itself can make a value of this type.
     async fn broken_stream_error(&self) -> hyper::Error {
         let (near, far) = tokio::io::duplex(1);
         drop(far);
@@ -234,7 +239,7 @@ fn reply(body: Bytes, trailer: Option<(&'static str, &'static str)>) -> H2Respon
     let frames = [Some(Frame::data(body)), trailers].into_iter().flatten().map(Ok);
     let mut answer = Response::new(BodyExt::boxed(StreamBody::new(futures_util::stream::iter(frames))));
     if let Some((name, _)) = trailer {
-        // Proxies may drop what is not announced.
+        // Proxies may drop trailers that the head does not announce.
         answer.headers_mut().insert("trailer", name.parse().expect("a field value"));
     }
     answer

@@ -1,4 +1,4 @@
-//! What a key template gets from a request of which only the path counts.
+//! Values for key templates, from requests of which only the path counts.
 
 use fencegate_policies::{key::RequestValues, path::PathParams};
 
@@ -10,7 +10,7 @@ impl RequestValues for PathValues<'_> {
     }
 }
 
-/// A request whose path has this decoded value for each variable.
+/// A request whose path has this decoded value for every variable.
 pub struct OnePathValue(pub String);
 
 impl RequestValues for OnePathValue {

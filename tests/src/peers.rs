@@ -1,4 +1,5 @@
-//! nginx, HAProxy, Caddy, Envoy and Traefik as proxies beside us: children on free loopback ports, gone with their test.
+//! nginx, HAProxy, Caddy, Envoy and Traefik as proxies: child processes on free loopback ports, which end with their
+//! test.
 
 use std::{
     ffi::OsStr,
@@ -17,45 +18,45 @@ use tempfile::TempDir;
 
 use crate::ensemble::free_ports;
 
-/// A proxy in front of one service. Dropping it ends it.
+/// A proxy in front of one service. Dropping the value ends the process.
 pub struct ProxyProcess {
     pub address: SocketAddr,
     child: ChildProcess,
     _home: TempDir,
 }
 
-/// How often another process may take the port that was free a moment ago.
+/// The number of tries to start a proxy: another process may take a free port before the proxy listens there.
 const TRIES: usize = 5;
 
 impl ProxyProcess {
-    /// As one would write it for this service: kept connections, the limits and times of the gateway beside it, bodies
-    /// taken in full on `/fenced/` and streamed elsewhere.
+    /// Starts nginx with a usual configuration for this service: kept connections, the gateway's limits and times,
+    /// bodies read in full on `/fenced/` and streamed elsewhere.
     ///
     /// # Panics
-    /// If it does not start; Debian has it as `nginx-light`.
+    /// If nginx does not start. The Debian package is `nginx-light`.
     pub fn nginx(service: SocketAddr) -> Self {
         Self::start("nginx", nginx_command, |listen| nginx(listen, service))
     }
 
-    /// nginx with the shipped files, to be included in its `http`; the first text of each pair is replaced by the
+    /// Starts nginx with the shipped files inside its `http` block. The first text of each pair is replaced by the
     /// second.
     ///
     /// # Panics
-    /// As [`Self::nginx`].
+    /// If nginx does not start, as in [`Self::nginx`].
     pub fn nginx_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         Self::nginx_after("", shipped, listens, instead)
     }
 
-    /// The same with one of Debian's modules: `http_js` of `libnginx-mod-http-js`.
+    /// Starts nginx like [`Self::nginx_with`], with one of Debian's modules: `http_js` of `libnginx-mod-http-js`.
     ///
     /// # Panics
-    /// As [`Self::nginx`], also if the module is not there.
+    /// If nginx does not start, or the module is not installed.
     pub fn nginx_with_module(module: &str, shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         let load = format!("load_module /usr/lib/nginx/modules/ngx_{module}_module.so;\n");
         Self::nginx_after(&load, shipped, listens, instead)
     }
 
-    /// `first`: what stands before everything else.
+    /// Starts nginx. `first` is the text before everything else in the configuration.
     fn nginx_after(first: &str, shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         Self::start("nginx", nginx_command, |listen| {
             let written = replace_all(shipped, listens, listen, instead);
@@ -69,40 +70,41 @@ impl ProxyProcess {
         })
     }
 
-    /// The same of HAProxy, whose file is whole.
+    /// Starts HAProxy with the shipped file, which is a whole configuration. The first text of each pair is replaced
+    /// by the second.
     ///
     /// # Panics
-    /// As [`Self::haproxy`].
+    /// If HAProxy does not start, as in [`Self::haproxy`].
     pub fn haproxy_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         Self::start("haproxy", haproxy_command, |listen| replace_all(shipped, listens, listen, instead))
     }
 
-    /// The same with HAProxy.
+    /// Starts HAProxy with a configuration like that of [`Self::nginx`].
     ///
     /// # Panics
-    /// If it does not start; Debian has it as `haproxy`.
+    /// If HAProxy does not start. The Debian package is `haproxy`.
     pub fn haproxy(service: SocketAddr) -> Self {
         Self::start("haproxy", haproxy_command, |listen| haproxy(listen, service))
     }
 
-    /// The group of its processes, with the workers of nginx.
+    /// The process group of the proxy, which includes the workers of nginx.
     pub fn group(&self) -> u32 {
         self.child.pid()
     }
 
-    /// Caddy with the shipped files; the first text of each pair is replaced by the second. `port` is the end of the
-    /// address at which it listens.
+    /// Starts Caddy with the shipped files. The first text of each pair is replaced by the second, and `port`, the
+    /// end of the listener's address in the files, by a free port.
     ///
     /// # Panics
-    /// If it does not start; Debian has it as `caddy`.
+    /// If Caddy does not start. The Debian package is `caddy`.
     pub fn caddy_with(shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
         Self::caddy_with_program("caddy", shipped, port, instead)
     }
 
-    /// The same with another program than Debian's.
+    /// Starts Caddy like [`Self::caddy_with`], from another program than Debian's.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If Caddy does not start.
     pub fn caddy_with_program(program: &str, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
         Self::start(
             "caddy",
@@ -115,13 +117,14 @@ impl ProxyProcess {
         )
     }
 
-    /// The same of Envoy, whose program is `binary`.
+    /// Starts Envoy from the program `binary`, with the shipped file. The first text of each pair is replaced by the
+    /// second, and the text `port` by a free port.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If Envoy does not start.
     pub fn envoy_with(binary: &Path, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
         let command = |home: &Path, _| {
-            // It goes by the ending of the name.
+            // Envoy chooses the format by the extension of the file.
             let file = home.join("peer.yaml");
             fs::copy(home.join("peer.conf"), &file).expect("a folder of our own");
             let file = file.display().to_string();
@@ -136,10 +139,11 @@ impl ProxyProcess {
         })
     }
 
-    /// The same of Traefik, whose program is `binary` and whose files are two: what it starts with, at `port`, and its routes.
+    /// Starts Traefik from the program `binary`, with two shipped files: `starts`, in which the text `port` is
+    /// replaced by a free address, and `routes`, in which the first text of each pair is replaced by the second.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If Traefik does not start.
     pub fn traefik_with(
         binary: &Path,
         starts: &str,
@@ -148,7 +152,7 @@ impl ProxyProcess {
         instead: &[(&str, String)],
     ) -> Self {
         let command = |home: &Path, _| {
-            // It goes by the ending of the name.
+            // Traefik chooses the format by the extension of the file.
             let file = home.join("traefik.yaml");
             let named = home.join("fence.yaml").display().to_string();
             let starts = fs::read_to_string(home.join("peer.conf")).expect("a folder of our own");
@@ -160,11 +164,11 @@ impl ProxyProcess {
         Self::start("traefik", command, |listen| substitute(starts, &[(port, listen.to_string())]))
     }
 
-    /// A service that another language has made: `command` has its program and arguments, for the port of 127.0.0.1 at which
-    /// it is to listen.
+    /// Starts a service that is written in another language. `command` returns its program and arguments, for the
+    /// port of 127.0.0.1 at which the service has to listen.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the service does not start.
     pub fn service(name: &str, command: impl Fn(u16) -> Vec<String>) -> Self {
         let words = |_: &Path, address: SocketAddr| ("env", command(address.port()));
         Self::start(name, words, |_| String::new())
@@ -178,7 +182,8 @@ impl ProxyProcess {
         let mut said = String::new();
         for _ in 0..TRIES {
             let home = scratch::temp_dir();
-            // A slow start must not find its port taken by a listener of another test, which would be taken for the program.
+            // No other listener of these tests gets this port from the kernel. During a slow start, such a listener
+            // would look like the proxy.
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(1)[0]));
             fs::write(home.path().join("peer.conf"), configuration(address)).expect("a folder of our own");
             let (program, arguments) = command(home.path(), address);
@@ -192,7 +197,7 @@ impl ProxyProcess {
         panic!("{name} does not listen; it said:\n{said}");
     }
 
-    /// Polls, because it sends no event.
+    /// Waits until the proxy listens. Polls, because the proxy sends no event.
     fn wait_listening(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.child.is_running() && Instant::now() < deadline {
@@ -213,7 +218,7 @@ impl Drop for ProxyProcess {
     }
 }
 
-/// Killed, a master leaves its workers behind; terminated, it takes them along.
+/// The command of nginx. SIGTERM ends the master and its workers; SIGKILL would leave the workers behind.
 fn nginx_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
     let home = home.display().to_string();
     let words = ["--pdeathsig", "TERM", "--", "/usr/sbin/nginx", "-e", "stderr", "-p"];
@@ -222,7 +227,7 @@ fn nginx_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
     ("setpriv", words)
 }
 
-/// What it keeps stays in its home.
+/// The command of Caddy. Caddy keeps all its files in `home`.
 fn caddy_command(program: &str, home: &Path) -> (&'static str, Vec<String>) {
     let at = home.display();
     let file = format!("{at}/peer.conf");
@@ -236,15 +241,19 @@ fn haproxy_command(home: &Path, _: SocketAddr) -> (&'static str, Vec<String>) {
     ("/usr/sbin/haproxy", vec!["-db".to_owned(), "-q".to_owned(), "-f".to_owned(), file])
 }
 
+/// Puts the address in place of `listens`, and the second text of each pair in place of the first.
+///
 /// # Panics
-/// If something is not there that is to be replaced.
+/// If the shipped text does not contain a text that is to be replaced.
 fn replace_all(shipped: &str, listens: &str, listen: SocketAddr, instead: &[(&str, String)]) -> String {
     let instead: Vec<_> = instead.iter().cloned().chain([(listens, listen.to_string())]).collect();
     substitute(shipped, &instead)
 }
 
+/// Puts the second text of each pair in place of the first.
+///
 /// # Panics
-/// If something is not there that is to be replaced.
+/// If the shipped text does not contain a text that is to be replaced.
 fn substitute(shipped: &str, instead: &[(&str, String)]) -> String {
     let mut written = shipped.to_owned();
     for (old, new) in instead {
@@ -254,8 +263,8 @@ fn substitute(shipped: &str, instead: &[(&str, String)]) -> String {
     written
 }
 
-/// Its workers keep our user: as another user they would not reach its folders below a closed one. Without root they
-/// keep it anyway.
+/// The configuration of nginx. `user root` keeps the workers at the user of the test: another user could not open
+/// nginx's folders, whose parent is closed. Without root, workers have the user of the test anyway.
 fn nginx(listen: SocketAddr, service: SocketAddr) -> String {
     format!(
         "user root; daemon off; pid nginx.pid; worker_processes 1;\n\

@@ -1,5 +1,5 @@
-//! Runs what a chart renders, without a cluster: a pod is a process with a loopback address of its own, its volumes are
-//! folders, and the services are names that it sees.
+//! Runs the resources of a rendered chart without a cluster. A pod is a process with a loopback address of its own,
+//! volumes are folders, and services are host names that the processes see.
 
 mod cluster_address;
 mod mounts;
@@ -26,18 +26,18 @@ use crate::{
     prometheus::deploy,
 };
 
-/// What stands in place of a cluster: the resources that were applied, and what outlives a pod.
+/// Stands in for a cluster: keeps the applied resources, and all that outlives a pod.
 pub struct FakeCluster {
     resources: Vec<Value>,
     home: TempDir,
     hosts: HostsFile,
-    /// The addresses of this test are these two numbers behind 127.
+    /// The second and third number of this test's addresses; the first is 127.
     network: [u8; 2],
-    /// Of pods and services, by their names; each keeps its own.
+    /// The addresses of pods and services by their names. A name keeps its address.
     addresses: BTreeMap<String, Ipv4Addr>,
-    /// Pods that are ready.
+    /// The names of the pods that are ready.
     ready: BTreeSet<String>,
-    /// Behind the addresses of services.
+    /// The proxies that listen at the addresses of services, by the names of the services.
     balancers: BTreeMap<String, FaultProxy>,
 }
 
@@ -50,12 +50,14 @@ pub struct PodProcess {
 }
 
 impl FakeCluster {
+    /// A cluster without resources.
+    ///
     /// # Panics
     /// If the kernel has no randomness.
     pub fn empty() -> Self {
         let mut network = [0; 2];
         getrandom::fill(&mut network).expect("the kernel has randomness");
-        // Not 127.0: that is where everybody else is.
+        // An odd number is never 0: other tests and processes use 127.0.
         network[0] |= 1;
         let home = scratch::temp_dir();
         let hosts = HostsFile::none();
@@ -65,7 +67,7 @@ impl FakeCluster {
         Self { resources: Vec::new(), home, hosts, network, addresses, ready, balancers }
     }
 
-    /// From now on these are the resources, and replace those of the same kind and name.
+    /// Adds these resources. They replace resources of the same kind and name.
     pub fn apply(&mut self, resources: Vec<Value>) {
         let same = |one: &Value, other: &Value| {
             one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
@@ -74,19 +76,19 @@ impl FakeCluster {
         self.resources.extend(resources);
     }
 
-    /// The one resource of this kind and name.
+    /// The resource of this kind and name.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such resource.
     pub fn resource(&self, kind: &str, name: &str) -> &Value {
         let named = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
         self.resources.iter().find(named).unwrap_or_else(|| panic!("no {kind} {name}"))
     }
 
-    /// Starts the pod of this number of a set or deployment, and waits until it listens.
+    /// Starts the pod with this number of a StatefulSet or Deployment, and waits until it listens.
     ///
     /// # Panics
-    /// If it ends instead, or mounts what is not there.
+    /// If the pod does not listen, or mounts a volume that does not exist.
     pub async fn start(&mut self, kind: &str, workload: &str, number: u8) -> PodProcess {
         let name = format!("{workload}-{number}");
         let set = self.resource(kind, workload).clone();
@@ -109,10 +111,10 @@ impl FakeCluster {
         PodProcess { name, process, container, address }
     }
 
-    /// The same until it has passed each of its probes, and services lead to it.
+    /// Starts a pod like [`Self::start`], waits until it has passed each of its probes, and leads services to it.
     ///
     /// # Panics
-    /// If it does not pass in the time that a cluster would give it.
+    /// If the pod does not pass a probe in the time that a cluster would give it.
     pub async fn start_ready(&mut self, kind: &str, workload: &str, number: u8) -> PodProcess {
         let pod = self.start(kind, workload, number).await;
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
@@ -123,10 +125,10 @@ impl FakeCluster {
         pod
     }
 
-    /// Ends it in order: first no service leads to it any more, then it gets SIGTERM.
+    /// Ends a pod as a cluster does: services stop to lead to the pod, and then it gets SIGTERM.
     ///
     /// # Panics
-    /// If it does not end well.
+    /// If the pod does not end with success.
     pub async fn end(&mut self, pod: PodProcess) {
         self.ready.remove(&pod.name);
         self.update_services().await;
@@ -135,20 +137,20 @@ impl FakeCluster {
         assert!(status.success(), "{status}: {}", pod.log());
     }
 
-    /// Runs a job to its end.
+    /// Runs the command of a job to its end.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the command cannot be started.
     pub async fn run_job(&mut self, name: &str) -> Output {
         let job = self.resource("Job", name).clone();
         let arguments = words(&job["spec"]["template"]["spec"]["containers"][0]["args"]);
         self.run(name, &job["spec"], arguments).await
     }
 
-    /// What `kubectl exec` does: another command in a container, with the files of a pod.
+    /// Runs a command with the files of a workload's first pod, as `kubectl exec` does.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the command cannot be started.
     pub async fn exec(&mut self, kind: &str, workload: &str, arguments: &[&str]) -> Output {
         let set = self.resource(kind, workload).clone();
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
@@ -166,7 +168,7 @@ impl FakeCluster {
         command_with_env(&environment, &arguments).await.expect("the binary starts")
     }
 
-    /// What outlives the pods of a claim.
+    /// The names of the files in the claimed volume of a pod. They outlive the pod.
     pub fn claimed_files(&self, claim: &str, pod: &str) -> Vec<String> {
         let folder = self.home.path().join("claims").join(format!("{claim}-{pod}"));
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -217,10 +219,10 @@ impl FakeCluster {
 }
 
 impl PodProcess {
-    /// Probes as the manifest demands until the probe succeeds, or until a cluster would end the container.
+    /// Sends a probe until it succeeds, or until a cluster would end the container.
     ///
     /// # Panics
-    /// If the probe fails for too long.
+    /// If the probe does not succeed in that time.
     pub async fn check_probe(&self, probe: &str) {
         let probe = &self.container[probe];
         let asked = &probe["httpGet"];
@@ -248,7 +250,7 @@ impl Deref for PodProcess {
     }
 }
 
-/// What the image puts before the arguments of a container.
+/// The words that the image puts before the arguments of a container.
 fn entrypoint() -> Vec<String> {
     let dockerfile = fs::read_to_string(deploy().join("docker/Dockerfile")).expect("readable");
     let line = dockerfile.lines().filter_map(|line| line.strip_prefix("ENTRYPOINT ")).next_back();
@@ -272,7 +274,7 @@ fn environment(container: &Value, address: Ipv4Addr) -> Vec<(String, String)> {
     named.collect()
 }
 
-/// The port of a container that goes by this name.
+/// The number of the container's port with this name.
 fn port_named(container: &Value, name: &Value) -> u16 {
     let ports = container["ports"].as_array().expect("ports");
     let port = ports.iter().find(|port| &port["name"] == name).unwrap_or_else(|| panic!("no port {name}"));

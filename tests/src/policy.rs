@@ -1,4 +1,5 @@
-//! Policy files for tests, written as JSON, which is YAML: a sound one, changed by pointer.
+//! Policy files for tests, written as JSON, which is valid YAML. A test starts from a valid policy and changes
+//! values by JSON pointers.
 
 use std::{fmt, net::SocketAddr, path::Path};
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 pub struct TestPolicy(Value);
 
 impl TestPolicy {
-    /// Fences `POST /pay/{account}` by account and forwards every GET unfenced.
+    /// A gateway's policy: it fences `POST /pay/{account}` by account, and forwards every GET unfenced.
     pub fn new(name: &str, zookeeper: SocketAddr, root: &str, upstream: SocketAddr) -> Self {
         Self(json!({
             "version": 1,
@@ -28,7 +29,7 @@ impl TestPolicy {
                     "response_timeout": "10s",
                 },
             },
-            // A node per request: these tests count nodes. Tests of cached tenures set another mode.
+            // A lock node for each request, because the tests count nodes. Tests of cached tenures set another mode.
             "defaults": {"hold": {"mode": "strict"}},
             "routes": [
                 {
@@ -48,7 +49,8 @@ impl TestPolicy {
         }))
     }
 
-    /// A guard's: GET passes without a token, everything else is checked; times that a test can wait for.
+    /// A guard's policy: GET passes without a token, all other requests are checked, and the times are short enough
+    /// for tests.
     pub fn for_guard(upstream: SocketAddr, store: &Path) -> Self {
         Self(json!({
             "version": 1,
@@ -63,18 +65,18 @@ impl TestPolicy {
         }))
     }
 
-    /// A file as it was written. Fields that are set to `null` count as not written.
+    /// Reads a policy from YAML. Fields with the value `null` count as not written.
     ///
     /// # Panics
-    /// If it is not YAML.
+    /// If the text is not YAML.
     pub fn from_yaml(text: &str) -> Self {
         Self(serde_saphyr::from_str(text).expect("YAML"))
     }
 
-    /// Sets what a JSON pointer names; members on the way that do not exist are made.
+    /// Sets the value at a JSON pointer, and makes members on the way that do not exist.
     ///
     /// # Panics
-    /// If the pointer leads through something that has no members.
+    /// If the pointer leads through a value that has no members.
     #[must_use]
     pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let mut place = &mut self.0;
@@ -91,20 +93,20 @@ impl TestPolicy {
         self
     }
 
-    /// Keeps tenures between requests, and hands them over often enough for a test.
+    /// Caches tenures between requests, with limits so short that gateways hand them over during a test.
     #[must_use]
     pub fn with_cached_hold(self) -> Self {
         let hold = json!({"mode": "cached", "linger": "50ms", "max_local": 4, "max_hold": "20ms"});
         self.with("/defaults/hold", hold)
     }
 
-    /// Keeps tenures for so long after their last request, unless another request waits for the key.
+    /// Keeps a tenure for this time after its last request, unless another request waits for the key.
     #[must_use]
     pub fn with_linger(self, linger: &str) -> Self {
         self.with("/defaults/hold", json!({"mode": "cached", "linger": linger}))
     }
 
-    /// Reaches ZooKeeper over what listens there: a link or a relay.
+    /// Sets the address of ZooKeeper, for example to a proxy in front of it.
     #[must_use]
     pub fn with_zookeeper(self, address: SocketAddr) -> Self {
         self.with("/zookeeper/servers", json!([address.to_string()]))
@@ -120,10 +122,10 @@ impl TestPolicy {
         self
     }
 
-    /// Takes a route out.
+    /// Removes a route.
     ///
     /// # Panics
-    /// There is none of that name.
+    /// If there is no route of this name.
     #[must_use]
     pub fn without_route(mut self, name: &str) -> Self {
         let routes = self.0["routes"].as_array_mut().expect("a list of routes");

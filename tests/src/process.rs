@@ -1,4 +1,4 @@
-//! A process under test, gateway or guard: its addresses, log, metrics and signals.
+//! A gateway or guard process under test: its addresses, log, metrics and signals.
 
 mod output;
 
@@ -27,41 +27,42 @@ use crate::{
     log_lines,
 };
 
-/// Between two looks at all the metrics of a process, which are some hundred lines to be written and read.
+/// The pause between two reads of all metrics of a process, which are some hundred lines.
 pub(crate) const METRICS_POLL: Duration = Duration::from_millis(25);
 
-/// A running gateway or guard. Dropping it kills it and checks that it never panicked.
+/// A running gateway or guard. Dropping the value kills the process, and checks that it never panicked.
 pub struct TestProcess {
     child: Arc<ChildProcess>,
     pub public: SocketAddr,
     pub admin: SocketAddr,
-    /// A test made it panic on purpose.
+    /// True if a failpoint of the test makes the process panic.
     panics: bool,
-    /// The token that its admin listener demands, if it demands one.
+    /// The token for the admin listener, if the listener demands one.
     token: Option<String>,
-    /// From `public` to the socket that it listens on, if it does.
+    /// Connects `public` to the Unix socket of the process, if it listens at one.
     _relay: Option<FaultProxy>,
 }
 
-/// As most systems start a process. It may raise its soft limit, and has to.
+/// The arguments of `prlimit` in front of the process. The soft limit of 1024 files is the usual default of a
+/// system, so the process has to raise it.
 const SOFT_LIMITS: [&str; 2] = ["--nofile=1024:", "--"];
 
-/// In front of a process that logs all that it could.
+/// The words in front of a process that logs everything.
 pub(crate) const TALKATIVE: [&str; 2] = ["env", "FENCEGATE_LOG=trace"];
 
 /// A request in flight.
 pub struct PendingRequest(JoinHandle<Result<ClientResponse, String>>);
 
-/// Failpoints to arm, in the language of the `fail` crate.
+/// Failpoints to set, in the syntax of the `fail` crate.
 #[derive(Debug, Clone, Default)]
 pub struct Failpoints(String);
 
 impl TestProcess {
-    /// Starts the binary and waits until it listens; `listener` is the one that is not the admin's, and `names` a command in front of it
-    /// that changes which names it sees.
+    /// Starts the binary and waits until it listens. `listener` is the name of the listener beside the admin
+    /// listener, and `names` is a command in front of the binary that changes the host names it sees.
     ///
     /// # Errors
-    /// With its log, if it ends or is silent instead.
+    /// Returns the log if the process does not report both listeners.
     pub(crate) async fn start(
         binary: &Path,
         failpoints: &Failpoints,
@@ -87,8 +88,10 @@ impl TestProcess {
         Ok(Self { child, public, admin, panics: failpoints.0.contains("panic"), token: None, _relay: relay })
     }
 
+    /// Sends a request and returns the answer.
+    ///
     /// # Panics
-    /// If it broke the connection: it has an answer for everything.
+    /// If the process breaks the connection, because it should answer every request.
     pub async fn send(&self, ask: &TestRequest) -> ClientResponse {
         let answer = wait_until("an answer", ask.send_to(self.public), || self.log()).await;
         answer.unwrap_or_else(|error| panic!("{error}; the process said:\n{}", self.log()))
@@ -98,13 +101,13 @@ impl TestProcess {
         self.child.pid()
     }
 
-    /// Sends a request from a client of its own, and goes on.
+    /// Sends a request on a connection of its own, and does not wait for the answer.
     pub fn begin(&self, ask: TestRequest) -> PendingRequest {
         let address = self.public;
         PendingRequest(tokio::spawn(async move { ask.send_to(address).await }))
     }
 
-    /// What the admin listener answers.
+    /// Returns the answer of the admin listener for a path.
     ///
     /// # Panics
     /// If the admin listener breaks the connection.
@@ -116,12 +119,12 @@ impl TestProcess {
         ask.send_to(self.admin).await.unwrap_or_else(|error| panic!("admin: {error}\n{}", self.log()))
     }
 
-    /// From now on requests to the admin listener carry this token.
+    /// From now on sends this token with each request to the admin listener.
     pub(crate) fn set_admin_token(&mut self, token: &str) {
         self.token = Some(token.to_owned());
     }
 
-    /// Polls, because readiness sends no event.
+    /// Waits until the process is ready. Polls, because readiness sends no event.
     pub async fn wait_ready(&self) {
         self.wait_readiness(200).await;
     }
@@ -130,10 +133,10 @@ impl TestProcess {
         self.wait_readiness(503).await;
     }
 
-    /// Whether it is ready, and `Some(false)` where it has ended.
+    /// `Some(true)` if the process is ready, `Some(false)` if it has ended, and `None` otherwise.
     ///
     /// # Panics
-    /// Never: the wait for its end takes no time.
+    /// Never: the check whether the process has ended cannot panic.
     pub async fn wait_ready_or_ended(&self) -> Option<bool> {
         let child = Arc::clone(&self.child);
         let ended = spawn_blocking(move || child.wait(Duration::ZERO)).await.expect("no panic");
@@ -159,12 +162,12 @@ impl TestProcess {
         MetricSamples::parse(std::str::from_utf8(&answer.body).expect("metrics are text"))
     }
 
-    /// Polls, because metrics send no event.
+    /// Waits until the samples of this name add up to a value. Polls, because metrics send no event.
     pub async fn wait_gauge(&self, name: &str, value: f64) {
         self.wait_series(name, &[], value).await;
     }
 
-    /// Polls, because metrics send no event.
+    /// Waits until the samples with these labels add up to at least a value. Polls, because metrics send no event.
     pub async fn wait_series_at_least(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
             while self.metrics().await.sum(name, labels) < value {
@@ -174,7 +177,7 @@ impl TestProcess {
         wait_until(&format!("{name} to be at least {value}"), reached, || self.log()).await;
     }
 
-    /// The same of the series with these labels.
+    /// Waits until the samples with these labels add up to a value. Polls, because metrics send no event.
     pub async fn wait_series(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
             while (self.metrics().await.sum(name, labels) - value).abs() > 0.1 {
@@ -184,16 +187,16 @@ impl TestProcess {
         wait_until(&format!("{name} to be {value}"), reached, || self.log()).await;
     }
 
-    /// Waits for a line of the log, written before or to come.
+    /// Waits for a line of the log. The line may have been written before the call.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If the line does not appear in time.
     pub async fn wait_line(&self, what: &str, wanted: impl Fn(&LogLine) -> bool + Send + 'static) -> LogLine {
         let line = await_line(&self.child, wanted).await;
         line.unwrap_or_else(|log| panic!("the log never said {what}:\n{log}"))
     }
 
-    /// Waits until it stands at a failpoint.
+    /// Waits until the process stands at a failpoint.
     pub async fn wait_at_failpoint(&self, failpoint: &'static str) {
         self.wait_line(failpoint, move |line| {
             line.message() == "failpoint" && line.field("name") == failpoint
@@ -201,21 +204,23 @@ impl TestProcess {
         .await;
     }
 
+    /// Sends a signal to the process.
+    ///
     /// # Panics
     /// If the kernel refuses.
     pub fn signal(&self, signal: Signal) {
         self.child.signal(signal).expect("our own child");
     }
 
-    /// Waits for its end.
+    /// Waits until the process has ended.
     ///
     /// # Panics
-    /// If it goes on running.
+    /// If the process does not end in time.
     pub async fn exit(&self) -> ExitStatus {
         let child = Arc::clone(&self.child);
         let ended = move || {
             let status = child.wait(PATIENCE);
-            // What it has written last may not have been read yet.
+            // The reader thread may not have read the last output of the process yet.
             child.wait_output_end(PATIENCE / 10);
             status
         };
@@ -227,27 +232,27 @@ impl TestProcess {
         self.child.log()
     }
 
-    /// From here on, [`TestProcess::peak`] counts anew.
+    /// Resets the peak of [`TestProcess::peak`] to the memory in use now.
     ///
     /// # Panics
     /// If the kernel refuses.
     pub fn reset_peak(&self) {
-        // The kernel's word for "reset the peak" (proc(5)).
+        // The kernel resets the peak when a process writes 5 to this file (proc(5)).
         fs::write(self.proc_path("clear_refs"), "5").expect("our own child");
     }
 
-    /// Bytes of memory in use now.
+    /// The number of bytes of memory in use now.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the process has ended.
     pub fn resident(&self) -> usize {
         self.status("VmRSS:")
     }
 
-    /// The most that was in use at once.
+    /// The peak of the memory in use, in bytes.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the process has ended.
     pub fn peak(&self) -> usize {
         self.status("VmHWM:")
     }
@@ -290,7 +295,7 @@ impl Failpoints {
 }
 
 impl PendingRequest {
-    /// The answer, once; never where there is none because the connection broke.
+    /// Waits for the answer, which can be taken only once. Never returns if the connection breaks.
     pub(crate) async fn take_answer(&mut self) -> ClientResponse {
         match (&mut self.0).await.expect("the client's task") {
             Ok(answer) => answer,
@@ -298,14 +303,18 @@ impl PendingRequest {
         }
     }
 
+    /// Waits for the answer.
+    ///
     /// # Panics
-    /// If there is none in time, or the connection broke.
+    /// If there is no answer in time, or the connection breaks.
     pub async fn answer(self) -> ClientResponse {
         self.result().await.expect("a complete answer")
     }
 
+    /// Waits for the answer, or for the error of a broken connection.
+    ///
     /// # Panics
-    /// If it neither ends nor breaks in time.
+    /// If neither comes in time.
     pub async fn result(self) -> Result<ClientResponse, String> {
         wait_until("an answer", self.0, || "none").await.expect("no panic")
     }
@@ -314,20 +323,21 @@ impl PendingRequest {
         self.0.is_finished()
     }
 
-    /// The client closes its connection.
+    /// Closes the connection of the client without waiting for the answer.
     pub fn hang_up(self) {
         self.0.abort();
     }
 }
 
-/// The binary under test. Cargo builds the library for these tests, but the binary only when the whole workspace is built.
+/// The binary under test. Cargo builds the binary only when the whole workspace is built.
 ///
-/// `FENCEGATE_BINARY` names another build, for instance one without the change that a test is about, to see the test fail.
+/// `FENCEGATE_BINARY` names another build, for example one without the change under test, to see that the test
+/// fails.
 pub fn binary() -> PathBuf {
     env::var_os("FENCEGATE_BINARY").map_or_else(|| named("fencegate"), PathBuf::from)
 }
 
-/// The same with an allocator that counts.
+/// The build of the binary with an allocator that counts.
 pub(crate) fn counting_binary() -> PathBuf {
     named("counted")
 }

@@ -1,4 +1,4 @@
-//! A real Prometheus, with the configuration that is shipped: only addresses and intervals are a test's.
+//! A real Prometheus with the shipped configuration. A test changes only addresses and intervals.
 
 mod hurried;
 
@@ -21,38 +21,38 @@ pub struct Prometheus {
     home: TempDir,
 }
 
-/// How fast time passes for the rules.
+/// The durations of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleTimes {
-    /// As they are shipped.
+    /// The shipped durations.
     Shipped,
-    /// See [`hurried`].
+    /// The durations of [`hurried`].
     Hurried,
 }
 
-/// Instead of the shipped 15 s.
+/// The interval in place of the shipped 15 s.
 const INTERVAL: &str = "1s";
-/// The same for hurried rules, of which the shortest look back for two seconds.
+/// The interval for hurried rules. The shortest of these rules look back for two seconds.
 const HURRIED: &str = "500ms";
 
-/// The folder of the repository that is shipped.
+/// The folder `deploy` of the repository, which is shipped.
 pub fn deploy() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
 impl Prometheus {
-    /// Scrapes these every second, from now on.
+    /// Starts a Prometheus that scrapes these gateways and guards every second.
     ///
     /// # Panics
-    /// If it does not start; Debian has it as `prometheus`.
+    /// If Prometheus does not start. The Debian package is `prometheus`.
     pub async fn start(gateways: &[SocketAddr], guards: &[SocketAddr]) -> Self {
         Self::begin(gateways, guards, RuleTimes::Shipped).await
     }
 
-    /// Scrapes the targets in [`Prometheus::targets`], and runs [`hurried`] rules.
+    /// Starts a Prometheus that scrapes the targets in [`Prometheus::targets`], with [`hurried`] rules.
     ///
     /// # Panics
-    /// If it does not start; Debian has it as `prometheus`.
+    /// If Prometheus does not start. The Debian package is `prometheus`.
     pub async fn start_hurried() -> Self {
         Self::begin(&[], &[], RuleTimes::Hurried).await
     }
@@ -81,15 +81,16 @@ impl Prometheus {
         started
     }
 
-    /// What an expression gives at this moment.
+    /// The current result of an expression.
     pub async fn query(&self, expression: &str) -> Vec<Value> {
         self.result("/api/v1/query", &[("query", expression)]).await
     }
 
-    /// What it gives at every second of the last minutes: how many values that are numbers.
+    /// The number of values other than NaN that an expression has, evaluated at every second of the last five
+    /// minutes.
     pub async fn count_values(&self, expression: &str) -> usize {
         let now = self.query("time()").await;
-        // A scalar: its time and its value.
+        // The result is a scalar, which consists of a time and a value.
         let end = now.first().and_then(Value::as_f64).expect("Prometheus knows the time");
         let start = (end - 300.0).to_string();
         let end = end.to_string();
@@ -107,10 +108,10 @@ impl Prometheus {
         }
     }
 
-    /// Its own state.
+    /// The answer of Prometheus's HTTP API.
     ///
     /// # Panics
-    /// If it does not understand the query.
+    /// If Prometheus refuses the request.
     pub async fn query_api(&self, path: &str, asked: &[(&str, &str)]) -> Value {
         let form: Vec<String> =
             asked.iter().map(|(name, value)| format!("{name}={}", encode_query(value))).collect();
@@ -125,7 +126,7 @@ impl Prometheus {
         self.child.log()
     }
 
-    /// The folder where it finds further targets, at any time.
+    /// A folder for files with further targets. Prometheus reads them at any time.
     pub fn targets(&self) -> PathBuf {
         self.home.path().join(TARGETS)
     }
@@ -133,7 +134,7 @@ impl Prometheus {
 
 const TARGETS: &str = "targets";
 
-/// Writes what is shipped, changed as this test needs it, and gives the path of the configuration.
+/// Writes the shipped files with the changes of this test, and returns the path of the configuration.
 fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], times: RuleTimes) -> PathBuf {
     let shipped = |file: &str| fs::read_to_string(deploy().join("prometheus").join(file)).expect("shipped");
     for file in ["recording.rules.yml", "alerts.rules.yml"] {
@@ -153,7 +154,7 @@ fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], time
     fs::create_dir(&targets).expect("our own folder");
     let found = targets.join("*.json");
     let found = found.display();
-    // The last list of the shipped file is that of its jobs.
+    // The last list of the shipped file is the list of its jobs, so the new job is appended to it.
     text.push_str(&format!(
         "  - job_name: fencegate-found\n    file_sd_configs: [{{files: ['{found}'], refresh_interval: 1s}}]\n"
     ));
@@ -162,7 +163,7 @@ fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], time
         RuleTimes::Hurried => HURRIED,
     };
     let file = home.join("prometheus.yml");
-    // Its alerts are sent nowhere: the test queries them.
+    // Prometheus sends its alerts nowhere: the test queries them.
     fs::write(&file, text.replace("15s", interval).replace("127.0.0.1:9093", "")).expect("our own folder");
     file
 }

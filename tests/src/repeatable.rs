@@ -1,6 +1,7 @@
-//! A process whose runs are all the same, as far as the system can make them differ: its random numbers, its clocks, its disk.
+//! A process whose runs all see the same random numbers, clocks and disk.
 //!
-//! What is left to differ is threads. A simulation on one thread, in simulated time, repeats itself.
+//! Only threads can still make two runs differ. A simulation on one thread, in simulated time, repeats itself
+//! exactly.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,17 +11,17 @@ use std::{
 
 use crate::ld_preload;
 
-/// A command of which each run is the same. It sees clocks that stand.
+/// A command whose runs are all the same. Its process sees clocks that stand still.
 ///
 /// # Panics
-/// If the library that sees to it cannot be built: the Debian packages gcc and libc6-dev are needed.
+/// If the preloaded library cannot be built. The Debian packages gcc and libc6-dev are needed.
 pub fn repeatable(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library());
     command
 }
 
-/// Built once for all tests of this process.
+/// The preloaded library, built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| ld_preload::build("repeatable/still.c"))
@@ -30,7 +31,7 @@ fn library() -> &'static Path {
 mod tests {
     use super::*;
 
-    /// Two runs draw the same random numbers, and neither observes that time passes.
+    /// Two runs draw the same random numbers, and see the same time.
     #[test]
     fn runs_repeat_random_numbers_and_time() {
         let script = "import os, time; began = time.monotonic(); sum(range(1000000)); \

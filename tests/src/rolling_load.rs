@@ -1,4 +1,5 @@
-//! Clients that keep their connections while gateways on one address take turns: each request has to be answered, and done once.
+//! Clients that keep their connections while gateways on one address replace each other. Each request must be
+//! answered, and executed once.
 
 use std::net::SocketAddr;
 
@@ -10,23 +11,23 @@ use crate::{
     origin::Origin,
 };
 
-/// Six clients, for as long as it is not ended.
+/// Six clients that send requests until [`Self::finish`].
 pub struct RollingLoad {
     callers: Vec<JoinHandle<RollingClient>>,
     stop: watch::Sender<bool>,
 }
 
-/// One client: keeps its connection, and makes another one when that has ended.
+/// One client. It keeps its connection, and makes another one when the connection has ended.
 struct RollingClient {
     address: SocketAddr,
     name: String,
     told: Vec<(String, ClientResponse)>,
-    /// Requests that met the end of a connection before any byte of an answer.
+    /// The number of requests that were sent again, because the connection ended before any byte of the answer.
     again: usize,
 }
 
 impl RollingLoad {
-    /// Each client has one of the addresses.
+    /// Starts the clients. Each client uses one of the addresses.
     pub fn start(addresses: &[SocketAddr]) -> Self {
         let stop = watch::Sender::new(false);
         let callers = addresses.iter().cycle().take(6).enumerate().map(|(n, &address)| {
@@ -36,10 +37,10 @@ impl RollingLoad {
         Self { callers: callers.collect(), stop }
     }
 
-    /// Ends it, and gives how many requests there were.
+    /// Ends the load, and returns the number of requests.
     ///
     /// # Panics
-    /// If a request failed, or was done twice, or too many connections ended without an answer.
+    /// If a request failed or was executed twice, or if too many connections ended without an answer.
     pub async fn finish(self, origin: &Origin) -> usize {
         self.stop.send_replace(true);
         let mut ended = Vec::new();
@@ -62,7 +63,7 @@ impl RollingLoad {
         }
         println!("{requests} requests, {again} sent again after a reset before any byte");
         assert!(again * 50 < requests, "{again} of {requests} connections ended without an answer");
-        // Also: nothing that was sent again had been executed.
+        // The history also shows that no request was executed before it was sent again.
         history.assert_holds();
         requests
     }

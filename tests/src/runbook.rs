@@ -1,4 +1,4 @@
-//! Extracts the commands of documents, and follows the runbook: runs the commands of an alert's section as printed.
+//! Extracts commands from documents, and runs the commands of an alert's section of the runbook as printed.
 
 use std::{fs, process::Output};
 
@@ -6,19 +6,19 @@ use tokio::task::spawn_blocking;
 
 use crate::{alert_watch::FiringAlert, gateway::command, prometheus::deploy};
 
-/// What stands in the runbook for something that each installation has its own of.
+/// The commands of one section, and this installation's values for the placeholders in the runbook.
 pub struct RunbookWalk {
     commands: Vec<String>,
     own: Vec<(&'static str, String)>,
-    /// How a command ends that does not end with 0.
+    /// The exit codes of commands that do not end with 0.
     ends: Vec<(&'static str, i32)>,
 }
 
 impl RunbookWalk {
-    /// The section that the alert leads to.
+    /// Reads the section that the alert's `runbook_url` names.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the runbook has no such section.
     pub fn for_alert(firing: &FiringAlert) -> Self {
         let url = firing.annotations["runbook_url"].as_str().expect("a runbook_url");
         let wanted = url.split_once('#').expect("a section").1;
@@ -33,7 +33,8 @@ impl RunbookWalk {
             .map(|(_, line)| line)
             .collect();
         assert!(section.len() > 2, "no section {wanted}");
-        // Others need a machine with systemd or a cluster; words such as `fencegate check` are no whole command.
+        // Other commands need a machine with systemd or a cluster, and words such as `fencegate check` are not whole
+        // commands.
         let whole = |command: &String| {
             command.starts_with("curl ")
                 || command.starts_with("fencegate ") && (command.contains(" -") || command.contains("/etc/"))
@@ -42,24 +43,24 @@ impl RunbookWalk {
         Self { commands, own: Vec::new(), ends: Vec::new() }
     }
 
-    /// This installation has it there.
+    /// Sets the value of this installation for a printed placeholder.
     #[must_use]
     pub fn with(mut self, printed: &'static str, own: impl ToString) -> Self {
         self.own.push((printed, own.to_string()));
         self
     }
 
-    /// By its section this command fails in this state.
+    /// Sets the exit code that the section states for a command that fails in this state.
     #[must_use]
     pub fn with_exit_code(mut self, command: &'static str, code: i32) -> Self {
         self.ends.push((command, code));
         self
     }
 
-    /// This command is for another case of the section.
+    /// Leaves out a command that the section prints for another case.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the section has no such command.
     #[must_use]
     pub fn skip(mut self, command: &str) -> Self {
         let before = self.commands.len();
@@ -68,10 +69,10 @@ impl RunbookWalk {
         self
     }
 
-    /// Runs them in their order.
+    /// Runs the commands in their order.
     ///
     /// # Panics
-    /// If one ends otherwise than its section states, or there is none.
+    /// If a command ends with another exit code than its section states, or there is no command.
     pub async fn follow(self) {
         assert!(!self.commands.is_empty(), "nothing to run");
         for told in &self.commands {
@@ -111,7 +112,7 @@ async fn run(typed: &[String]) -> Output {
     spawn_blocking(move || other.output()).await.expect("no panic").expect("started")
 }
 
-/// The commands that a text has its reader type: lines of its code blocks, and text in backticks.
+/// The commands that a text tells its reader to type: the lines of its code blocks, and text in backticks.
 pub fn commands_in(text: &str) -> Vec<String> {
     let known = |command: &str| {
         ["fencegate ", "systemctl ", "curl ", "deploy/", "tests/"]
@@ -126,7 +127,7 @@ pub fn commands_in(text: &str) -> Vec<String> {
     blocks.chain(inline).filter(|command| known(command) && !command.contains("{")).collect()
 }
 
-/// Splits as a shell does, as far as our documents need it.
+/// Splits a command into words as a shell does, as far as the documents need it.
 pub fn split_words(command: &str) -> Vec<String> {
     let pieces = command.split('\'').enumerate();
     pieces

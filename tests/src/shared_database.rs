@@ -1,4 +1,4 @@
-//! Guards that share a database, each at an address of its own, before one origin.
+//! Guards that share a database in front of one origin. Each guard has an address of its own.
 
 use std::{
     fs,
@@ -16,16 +16,18 @@ use crate::{
     ensemble::free_ports, gateway::Gateway, guard::GuardLaunch, guarded::GuardedSite, policy::TestPolicy,
 };
 
-/// A store in a database, and the file with its address.
+/// A store in a database, and the file with the URL of the database.
 pub struct SharedDatabase {
     home: TempDir,
     url_file: PathBuf,
 }
 
-/// After this time from its last byte, an execution counts as over whose end was not seen.
+/// The time after the last byte of a request at which its execution counts as over, if its end was not seen.
 pub const MAX_EXECUTION: Duration = Duration::from_secs(2);
 
 impl SharedDatabase {
+    /// Makes the file with the URL of the database.
+    ///
     /// # Panics
     /// If the file cannot be written.
     pub fn new(url: &str) -> Self {
@@ -36,7 +38,7 @@ impl SharedDatabase {
         sharing
     }
 
-    /// What starts from now on finds the database here.
+    /// Changes the URL in the file. Guards that start later use this URL.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -53,7 +55,7 @@ impl SharedDatabase {
         self.home.path()
     }
 
-    /// The same guard with this store, at an address that it keeps. Its times are some that a test can wait for.
+    /// Gives a guard this store, an address that it keeps across restarts, and times short enough for tests.
     #[must_use]
     pub fn guard(&self, launch: GuardLaunch) -> GuardLaunch {
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
@@ -66,14 +68,14 @@ impl SharedDatabase {
             .with("/send_within", "1s")
     }
 
-    /// The first of them, which makes the store and waits its quarantine out.
+    /// Makes the store with the first of the guards, and waits for the end of the store's first quarantine.
     pub async fn init_first(&self, launch: GuardLaunch, floor: u64) -> GuardLaunch {
         self.guard(launch).init_with_floor(floor).await
     }
 }
 
 impl GuardedSite {
-    /// Two of its guards that share a store.
+    /// Two guards of this site that share a store.
     pub async fn launch_pair(&self, sharing: &SharedDatabase) -> [GuardLaunch; 2] {
         let launch = || {
             GuardLaunch::for_upstream(self.site.origin.open_listener("guard")).for_ensemble(&self.ensemble)
@@ -81,7 +83,7 @@ impl GuardedSite {
         [sharing.init_first(launch(), self.floor).await, sharing.guard(launch())]
     }
 
-    /// A gateway that reaches the service through any of these.
+    /// The policy of a gateway that reaches the service through any of these guards.
     pub fn policy_through(&self, name: &str, guards: &[SocketAddr]) -> TestPolicy {
         self.policy(name, guards)
             .with("/upstreams/ledger/response_timeout", "4s")

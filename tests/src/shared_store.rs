@@ -1,4 +1,4 @@
-//! A store that several guards share, on a database of its own.
+//! A store that several guards share, in a database of its own.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -10,17 +10,17 @@ use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_testkit::postgres::{TestDatabase, fresh_database};
 use tokio::task::spawn_blocking;
 
-/// A new store, and the proxy to it.
+/// A new store, and the address of its database.
 #[derive(Debug, Clone)]
 pub struct SharedStore {
     pub database: TestDatabase,
     pub place: PostgresConfig,
 }
 
-/// Below which no token passes.
+/// The floor of the store: no token below it passes.
 pub const FLOOR: u64 = 10;
 
-/// Short, so that tests are.
+/// The time limits, which are short so that tests are short.
 pub const TERMS: GuardTimeLimits = GuardTimeLimits {
     send_within: Duration::from_secs(2),
     max_execution: Duration::from_secs(3),
@@ -29,16 +29,18 @@ pub const TERMS: GuardTimeLimits = GuardTimeLimits {
 };
 
 impl SharedStore {
-    /// On the server that all tests share.
+    /// Makes a store on the server that all tests share.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the store cannot be made.
     pub async fn new() -> Self {
         Self::in_database(spawn_blocking(fresh_database).await.expect("no panic")).await
     }
 
+    /// Makes a store in this database.
+    ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the store cannot be made.
     pub async fn in_database(database: TestDatabase) -> Self {
         let identity = StoreIdentity::new("12121212121212121212121212121212", &SystemRandomness);
         let place = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
@@ -46,26 +48,28 @@ impl SharedStore {
         Self { database: database.in_schema(SCHEMA), place }
     }
 
-    /// The same behind other addresses.
+    /// The same store, reached at other addresses.
     ///
     /// # Panics
-    /// Never: these are addresses.
+    /// Never: addresses make a valid URL.
     pub fn at_addresses(&self, addresses: &[SocketAddr]) -> Self {
         let url = self.database.url_at(addresses);
         let place = PostgresConfig::parse(&url, None, SCHEMA).expect("a URL");
         Self { place, ..self.clone() }
     }
 
-    /// A guard that has it open.
+    /// Opens the store as one of its guards.
     ///
     /// # Panics
-    /// If it cannot be opened.
+    /// If the store cannot be opened.
     pub async fn guard(&self, clock: SharedClock, name: &str) -> PostgresStore {
         self.try_guard(clock, name).await.expect("it can be opened")
     }
 
+    /// Opens the store as one of its guards.
+    ///
     /// # Errors
-    /// It cannot be opened.
+    /// Returns an error if the store cannot be opened.
     pub async fn try_guard(
         &self,
         clock: SharedClock,
@@ -74,10 +78,10 @@ impl SharedStore {
         PostgresStore::open(&self.place, TERMS, clock, Arc::new(SystemRandomness), name).await
     }
 
-    /// Statements about its tables.
+    /// Runs statements on the tables of the store.
     ///
     /// # Panics
-    /// If one fails.
+    /// If a statement fails.
     pub fn run(&self, statements: &str) -> String {
         self.database.run(statements)
     }

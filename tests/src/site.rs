@@ -1,4 +1,4 @@
-//! What one test has to itself: an origin, a root in ZooKeeper, and gateways that use both.
+//! The site of one test: an origin, a root in ZooKeeper, and gateways that use both. Tests do not share sites.
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -16,61 +16,62 @@ pub struct TestSite {
     pub origin: Origin,
     pub zookeeper: SocketAddr,
     pub root: String,
-    /// Its gateways speak TLS with servers that identify them.
+    /// True if the gateways speak TLS with ZooKeeper servers that identify them.
     over_tls: bool,
     _turn: TestSlot,
 }
 
-/// Tests run beside each other, except those that measure how long something takes.
+/// Lets tests run beside each other, except those that measure how long something takes.
 static TURNS: RwLock<()> = RwLock::const_new(());
 
-/// The tests that need the machine alone. `tests/run` plays them one after the other when all others are over: each would
-/// wait for every test that has begun, and hold up every one that has not.
+/// The names of the tests that need the machine alone. `tests/run` runs them one by one after all others, because
+/// each of them would wait for every running test, and block every test that has not begun.
 const ALONE: &str = include_str!("../alone");
 
-/// Kept for as long as a test runs.
+/// The permission of a test to run. The test keeps it until its end.
 pub enum TestSlot {
     Shared { _guard: RwLockReadGuard<'static, ()> },
     Alone { _guard: RwLockWriteGuard<'static, ()> },
 }
 
 impl TestSlot {
-    /// Beside other tests, but not beside one that measures.
+    /// Waits until no test runs that measures times. Others may run at the same time.
     pub async fn beside_others() -> Self {
         Self::Shared { _guard: TURNS.read().await }
     }
 }
 
 impl TestSite {
-    /// On the ZooKeeper that all tests share.
+    /// A site on the ZooKeeper that all tests share.
     pub async fn fresh() -> Self {
         Self::shared(TestSlot::beside_others().await)
     }
 
-    /// On servers that speak TLS, and identify its gateways by a certificate that they share.
+    /// A site on ZooKeeper servers that speak TLS. The gateways of the site share a certificate, by which the
+    /// servers identify them.
     pub async fn secured() -> Self {
         Self::over_tls(TestSlot::beside_others().await)
     }
 
-    /// On a ZooKeeper of the test's own.
+    /// A site on the ZooKeeper at this address, which belongs to the test.
     pub async fn at(zookeeper: SocketAddr) -> Self {
         Self::new(zookeeper, TestSlot::beside_others().await)
     }
 
-    /// On a ZooKeeper of the test's own, which comes with it.
+    /// A site on a new ZooKeeper that belongs to the test, and that ZooKeeper.
     pub async fn with_own_zookeeper() -> (OwnZooKeeper, Self) {
         let zookeeper = OwnZooKeeper::start();
         let site = Self::at(zookeeper.server.address()).await;
         (zookeeper, site)
     }
 
-    /// For promises with a time limit: no other test of this process keeps the machine busy.
+    /// A site for promises with a time limit: no other test of this process runs meanwhile.
     ///
     /// # Panics
     /// If the test is not listed in `tests/alone`.
     pub async fn alone() -> Self {
         let thread = thread::current();
-        // Where tests run one after the other they all run on this thread.
+        // If tests run one after the other, all of them run on the main thread.
         let test = thread.name().filter(|name| *name != "main");
         let is_listed = |test| ALONE.lines().any(|listed| listed == test);
         assert!(
@@ -96,19 +97,19 @@ impl TestSite {
         Self { origin, zookeeper, root, over_tls: false, _turn: turn }
     }
 
-    /// With an upstream that compares tokens.
+    /// Replaces the origin by one that compares tokens.
     #[must_use]
     pub fn with_comparison(self) -> Self {
         Self { origin: Origin::with_comparison(), ..self }
     }
 
-    /// With an upstream that keeps accounts.
+    /// Replaces the origin by one that keeps accounts.
     #[must_use]
     pub fn with_accounts(self, rule: AccountIsolation) -> Self {
         Self { origin: Origin::with_accounts(rule), ..self }
     }
 
-    /// The policy of a gateway with a listener of its own at the origin.
+    /// The policy of a gateway. The gateway gets a listener of its own at the origin.
     pub fn policy(&self, name: &str) -> TestPolicy {
         let policy = TestPolicy::new(name, self.zookeeper, &self.root, self.origin.open_listener(name));
         if !self.over_tls {
@@ -124,13 +125,13 @@ impl TestSite {
         Gateway::start(&self.policy(name)).await
     }
 
-    /// Like [`TestSite::policy`], with a session so long that its janitor does not come while a test looks: what is gone
-    /// was removed by its own attempt.
+    /// Like [`TestSite::policy`], with a long session: no janitor removes a node during the test, so a node that is
+    /// gone was removed by its own attempt.
     pub fn policy_without_janitor(&self, name: &str) -> TestPolicy {
         self.policy(name).with("/zookeeper/session_timeout", "60s")
     }
 
-    /// A gateway that stops at a failpoint once, for so long.
+    /// Starts a gateway that pauses once, at this failpoint, for this time.
     pub async fn gateway_paused_at(&self, policy: &TestPolicy, failpoint: &str, pause: Duration) -> Gateway {
         let action = format!("1*sleep({})", pause.as_millis());
         let gateway = GatewayLaunch::new(policy).failpoint(failpoint, &action).start().await;

@@ -1,4 +1,4 @@
-//! A disk that fills up: a small file system in memory, below the store of a guard.
+//! A disk that can fill up: a small file system in memory that holds the store of a guard.
 
 use std::{
     fs::{self, File},
@@ -9,16 +9,16 @@ use std::{
 
 use crate::guard::GuardLaunch;
 
-/// Over the folder of a store, until it is dropped.
+/// A file system mounted over the folder of a store, until the value is dropped.
 pub struct SmallDisk {
     at: PathBuf,
 }
 
 impl SmallDisk {
-    /// With the store on it, and so many bytes beside.
+    /// Mounts a file system with a copy of the store on it, and this number of further bytes.
     ///
     /// # Panics
-    /// If it cannot be mounted: only root can.
+    /// If the mount fails. Only root can mount.
     pub fn mount_below(launch: &GuardLaunch, room: usize) -> Self {
         let store = fs::read(launch.store()).expect("there");
         let at = launch.home().to_owned();
@@ -29,7 +29,7 @@ impl SmallDisk {
         Self { at }
     }
 
-    /// Fills so much of it with another file.
+    /// Fills this number of bytes with another file.
     ///
     /// # Panics
     /// If less space is left.
@@ -37,19 +37,19 @@ impl SmallDisk {
         fs::write(self.ballast(), vec![7; bytes]).expect("room for it");
     }
 
-    /// Fills it with another file until no space is left.
+    /// Fills the disk with another file until no space is left.
     ///
     /// # Panics
-    /// If something else fails.
+    /// If the file cannot be created.
     pub fn fill_up(&self) {
         let mut ballast = File::create(self.ballast()).expect("room for a name");
         while ballast.write_all(&[7; 512]).is_ok() {}
     }
 
-    /// What was written so goes.
+    /// Removes the file of [`Self::fill`] or [`Self::fill_up`].
     ///
     /// # Panics
-    /// If nothing was.
+    /// If there is no such file.
     pub fn free_space(&self) {
         fs::remove_file(self.ballast()).expect("there");
     }

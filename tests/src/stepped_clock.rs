@@ -1,7 +1,8 @@
-//! The clocks that one process sees: its wall clock is set, or its machine has slept, and no other process notices.
+//! Moves the clocks that one process sees: its wall clock is set, or its machine seems to have slept. Other
+//! processes see no change.
 //!
-//! A small library is loaded before the C library into that process (`LD_PRELOAD`). CLOCK_MONOTONIC stays as it is: it
-//! stands still while a machine sleeps, and cannot be set.
+//! The process loads a small library before the C library (`LD_PRELOAD`). CLOCK_MONOTONIC does not change: on Linux
+//! it stands still while a machine sleeps, and cannot be set.
 
 use std::{
     fs::File,
@@ -16,17 +17,18 @@ use tempfile::TempDir;
 
 use crate::ld_preload;
 
-/// By how much the clocks of one process are off. Its file goes with it, so it has to outlive the process.
+/// The shifts of the clocks of one process. The process reads them from a file that is removed with this value, so
+/// the value must outlive the process.
 pub struct SteppedClock {
     home: TempDir,
     moved: File,
 }
 
 impl SteppedClock {
-    /// They go right yet.
+    /// Makes clocks that show the true time.
     ///
     /// # Panics
-    /// If the library cannot be built: the Debian packages gcc and libc6-dev are needed.
+    /// If the preloaded library cannot be built. The Debian packages gcc and libc6-dev are needed.
     pub fn start() -> Self {
         let home = scratch::temp_dir();
         let moved = File::create(home.path().join("moved")).expect("a folder of ours");
@@ -36,33 +38,33 @@ impl SteppedClock {
         clock
     }
 
-    /// The command that starts another one with these clocks.
+    /// The first words of a command line that starts a process with these clocks.
     pub fn command(&self) -> Vec<String> {
         let file = self.home.path().join("moved");
         let preloaded = format!("LD_PRELOAD={}", library().display());
         ["env".to_owned(), preloaded, format!("STEPPED_CLOCK={}", file.display())].into()
     }
 
-    /// The wall clock is set: so many seconds from the true time, before it if negative.
+    /// Sets the wall clock to this number of seconds after the true time, or before it if the number is negative.
     pub fn set_wall(&self, seconds: i64) {
         self.write(0, seconds * 1_000_000_000);
     }
 
-    /// The machine has slept for so long in all.
+    /// Makes the machine seem to have slept for this time in all.
     ///
     /// # Panics
-    /// If it are centuries.
+    /// If the time does not fit into 63 bits of nanoseconds, which are 292 years.
     pub fn add_sleep(&self, time: Duration) {
         self.write(8, i64::try_from(time.as_nanos()).expect("less than centuries"));
     }
 
-    /// Eight bytes at a place that is a multiple of eight: the reader sees all of them or none.
+    /// Writes eight bytes at a multiple of eight, so the reader sees all of them or none.
     fn write(&self, place: u64, nanos: i64) {
         self.moved.write_all_at(&nanos.to_ne_bytes(), place).expect("a file of ours");
     }
 }
 
-/// Built once for all tests of this process.
+/// The preloaded library, built once for all tests of this process.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| ld_preload::build("stepped_clock/clock.c"))
@@ -74,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Wall clock, boot clock and monotonic clock as another process sees them, in seconds.
+    /// The wall clock, boot clock and monotonic clock that another process sees, in seconds.
     fn observed_clocks(clock: &SteppedClock) -> [f64; 3] {
         let script =
             "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic())";
@@ -86,7 +88,7 @@ mod tests {
         numbers.try_into().expect("three")
     }
 
-    /// The wall clock and the boot clock are moved separately, and CLOCK_MONOTONIC is not moved.
+    /// The wall clock and the boot clock move separately, and CLOCK_MONOTONIC does not move.
     #[test]
     fn wall_and_boot_clock_move_separately() {
         let clock = SteppedClock::start();

@@ -1,4 +1,5 @@
-//! Data that one version stores and another one reads: the scenes that write it, and what the reader must still have.
+//! Data that one version stores and another version reads: functions that write the data, and functions that check
+//! that the reader still has it.
 
 use std::path::Path;
 
@@ -16,13 +17,14 @@ use crate::{
     site::TestSite,
 };
 
-/// The answer to the operation that is done.
+/// The body of the answer to the operation that is done.
 const KEPT: &[u8] = b"{\"id\": 7}";
 
-/// A guard was killed: it has a watermark, an operation that is done, and one with an unknown outcome.
+/// Writes the store of a guard of one version: a watermark, an operation that is done, and one with an unknown
+/// outcome, because the guard is killed during it.
 ///
 /// # Panics
-/// If it does something else.
+/// If the guard of this version behaves otherwise.
 pub async fn write_guard_store(beside: &GuardFixture, version: &Path) -> guard::GuardLaunch {
     let launch =
         with_short_times(beside.uninitialized_launch().with_binary(version).init_with_floor(FLOOR).await);
@@ -39,8 +41,10 @@ pub async fn write_guard_store(beside: &GuardFixture, version: &Path) -> guard::
     launch
 }
 
+/// Checks that a guard has the data of [`write_guard_store`].
+///
 /// # Panics
-/// If the guard has forgotten any of it.
+/// If the guard has lost some of the data.
 pub async fn assert_guard_store(guard: &Guard, origin: &Origin) {
     guard.wait_ready().await;
     let before = origin.count("/done") + origin.count("/lost");
@@ -55,12 +59,12 @@ pub async fn assert_guard_store(guard: &Guard, origin: &Origin) {
     assert_eq!(origin.count("/done") + origin.count("/lost"), before, "it was done again");
 }
 
-/// Of a gateway whose operations ZooKeeper remembers.
+/// The policy of a gateway that remembers its operations in ZooKeeper.
 pub fn policy_with_operations(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with("/routes/0/fence/once", json!({"store": "zookeeper"}))
 }
 
-/// Of a gateway that sits out what a holder has left behind.
+/// The policy of a gateway that waits until the requests of a lost holder must have ended.
 pub fn policy_with_delay(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/fencing", "delay")
@@ -73,16 +77,17 @@ fn pay(account: u8, operation: &str) -> TestRequest {
     TestRequest::post(&format!("/pay/{account}")).field("Idempotency-Key", operation).body("{}")
 }
 
-/// Two gateways were killed: ZooKeeper has an operation that is done, one with an unknown outcome, and a delay that has
-/// not elapsed; the folder has the furthest token. Returns the nodes that are left.
+/// Writes the state of gateways of one version. ZooKeeper then has an operation that is done, one with an unknown
+/// outcome, and a delay that has not elapsed, because two gateways are killed during a request. The folder `state`
+/// has the largest token. Returns the persistent nodes.
 ///
 /// # Panics
-/// If they do something else.
+/// If the gateways of this version behave otherwise.
 pub async fn write_gateway_state(site: &TestSite, version: &Path, state: &Path) -> Vec<Value> {
     let policy = site.policy("gw-0").with("/state_dir", state.display().to_string());
     let gateway = GatewayLaunch::new(&policy).with_binary(version).start().await;
     gateway.wait_ready().await;
-    // Further than a ZooKeeper that begins anew comes in the time of a test.
+    // A new ZooKeeper does not reach a token this large in the time of a test.
     for _ in 0..200 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/1")).await.status, 200);
     }
@@ -99,7 +104,7 @@ pub async fn write_gateway_state(site: &TestSite, version: &Path, state: &Path) 
     site.tree().await.persistent_nodes().await
 }
 
-/// Returns when its session has ended.
+/// Kills a gateway during a request. Returns when its session has ended.
 async fn kill_in_flight(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
     let HeldRequest { request, latch, .. } = site.origin.hold_request(gateway, ask).await;
     gateway.signal(Signal::KILL);
@@ -108,14 +113,16 @@ async fn kill_in_flight(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
     site.tree().await.assert_no_locks().await;
 }
 
-/// By the reason alone: the addresses in a refusal are those of its version.
+/// The status and the reason of an answer. The addresses in a refusal differ between versions.
 fn status_and_reason(answer: &ClientResponse) -> (u16, String) {
     let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     (answer.status, problem["reason"].as_str().unwrap_or_default().to_owned())
 }
 
+/// Checks that gateways of this version have the data of [`write_gateway_state`].
+///
 /// # Panics
-/// If the gateways of this version have forgotten any of it.
+/// If the gateways have lost some of the data.
 pub async fn assert_gateway_state(site: &TestSite, version: &Path) {
     let arrived = || [7, 8, 9].map(|account| site.origin.count(&format!("/pay/{account}")));
     let before = arrived();
@@ -127,7 +134,8 @@ pub async fn assert_gateway_state(site: &TestSite, version: &Path) {
     gateway.wait_ready().await;
     assert_eq!(status_and_reason(&gateway.send(&pay(7, "done")).await), (409, "already-done".into()));
     assert_eq!(status_and_reason(&gateway.send(&pay(8, "lost")).await), (409, "outcome-unknown".into()));
-    // Gateways at one time have to agree how a request is fenced.
+    // All running gateways must fence a request in the same way, so this gateway ends before one with another policy
+    // starts.
     gateway.signal(Signal::TERM);
     assert!(gateway.exit().await.success(), "{}", gateway.log());
     let gateway = GatewayLaunch::new(&policy_with_delay(site, "gw-4"))

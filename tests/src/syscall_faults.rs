@@ -10,26 +10,27 @@ use fencegate_testkit::{
 };
 use tokio::task::spawn_blocking;
 
-/// Dropping it leaves the process alone again.
+/// Faults that are injected into a process until the value is dropped.
 pub struct SyscallFaults(ChildProcess);
 
-/// What becomes of the calls that make a disk keep what was written.
+/// The fault of the system calls that sync data to disk.
 #[derive(Debug, Clone, Copy)]
 pub enum SyncFault {
-    /// Each begins so much later.
+    /// Each call begins this much later.
     Late(Duration),
-    /// None is done, and each fails with an error of the device (EIO).
+    /// No call is carried out, and each fails with an error of the device (EIO).
     Failing,
 }
 
-/// `fdatasync` is called for files, `fsync` for folders.
+/// The calls. `fdatasync` is called for files, and `fsync` for folders.
 const CALLS: &str = "fdatasync,fsync";
 
 impl SyscallFaults {
-    /// Of all threads of the process.
+    /// Injects the faults into all threads of the process.
     ///
     /// # Errors
-    /// With the reason why that cannot be: `strace` is missing, or the kernel does not allow tracing.
+    /// Returns the reason if the faults cannot be injected: `strace` is missing, or the kernel does not allow
+    /// tracing.
     pub async fn attach(pid: u32, sync: SyncFault) -> Result<Self, String> {
         spawn_blocking(move || Self::begin(pid, sync)).await.expect("no panic")
     }
@@ -54,16 +55,16 @@ impl SyscallFaults {
         Ok(Self(strace))
     }
 
-    /// How many calls it has met.
+    /// The number of calls that had the fault so far.
     pub fn call_count(&self) -> usize {
         let log = self.0.log();
         log.lines().filter(|line| line.contains("(DELAYED)") || line.contains("(INJECTED)")).count()
     }
 
-    /// Leaves the process alone again. How many calls it has met.
+    /// Ends the faults, and returns the number of calls that had one.
     pub async fn detach(self) -> usize {
         let over = move || {
-            // On SIGTERM it detaches from the process first.
+            // On SIGTERM, `strace` detaches from the process before it ends.
             drop(self.0.signal(Signal::TERM));
             self.0.wait(PATIENCE);
             self.0.wait_output_end(PATIENCE / 10);
@@ -77,7 +78,8 @@ impl SyscallFaults {
 mod tests {
     use super::*;
 
-    /// Has a file kept again and again, and prints how long each took in milliseconds, or what went wrong.
+    /// A Python program that syncs a file again and again. It prints the milliseconds of each sync, or the number of
+    /// the error.
     const KEEPS: &str = "
 import os, tempfile, time
 with tempfile.TemporaryFile() as file:
@@ -95,7 +97,7 @@ with tempfile.TemporaryFile() as file:
         line.strip_prefix("kept ")?.parse().ok()
     }
 
-    /// Calls are late or fail while the faults are attached, and are as before afterwards.
+    /// While the faults are attached, calls are late or fail. Afterwards calls work as before.
     #[tokio::test]
     async fn calls_recover_after_delay_or_failure() {
         let keeps = ChildProcess::spawn("python3", ["-c", KEEPS]).expect("setpriv");
@@ -112,14 +114,14 @@ with tempfile.TemporaryFile() as file:
                 Err(error) => return println!("no tampering here: {error}"),
             };
         says(late);
-        // A busy machine may be late by itself, before a call was delayed.
+        // On a busy machine, a call may be late without a fault, so wait until a fault was counted.
         while tampered.call_count() == 0 {
             says(late);
         }
         assert!(tampered.detach().await > 0);
         says(soon);
         let tampered = SyscallFaults::attach(keeps.pid(), SyncFault::Failing).await.expect("as before");
-        // EIO
+        // 5 is the number of EIO.
         says(|line| line == "failed 5");
         drop(tampered);
         says(soon);

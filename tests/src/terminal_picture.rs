@@ -1,15 +1,15 @@
-//! Draws what a command has printed as a picture of a terminal, in light and in dark.
+//! Draws the output of a command as a picture of a terminal, for light and for dark pages.
 
 use std::fmt::Write as _;
 
-/// Of one letter, in the font that browsers have for it.
+/// The width and height of one letter, in the font that browsers use for the picture.
 const LETTER: (f64, usize) = (7.85, 19);
 const EDGE: usize = 14;
 
-/// No date and no path of this machine are in it.
+/// The picture as SVG. It contains no date and no path of this machine.
 ///
 /// # Panics
-/// Never: memory takes every text.
+/// Never: a text in memory takes every line.
 pub fn picture(title: &str, lines: &[&str]) -> String {
     let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     #[expect(

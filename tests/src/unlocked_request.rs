@@ -1,4 +1,4 @@
-//! A request that passed without a lock: its route only observed, and the request named no account.
+//! A request that passed without a lock, because its route only observed and the request named no account.
 
 use serde_json::json;
 
@@ -11,18 +11,19 @@ use crate::{
     site::TestSite,
 };
 
-/// The request is held at its upstream, in the middle of the answer.
+/// An unlocked request, held at its upstream in the middle of the answer.
 pub struct UnlockedRequest {
     pub gateway: Gateway,
-    /// The same policy, with the route that observes no longer: its key is `account/{header.x-account}`.
+    /// The gateway's policy with a route that enforces instead of observing: its key is
+    /// `account/{header.x-account}`.
     pub fencing: TestPolicy,
     pub request: PendingRequest,
     pub latch: Latch,
 }
 
 impl TestSite {
-    /// Starts a gateway of this policy, whose first route only observes at `/pay`, and sends a request without an account.
-    /// Returns when the request has arrived in full.
+    /// Starts a gateway whose first route only observes `/pay`, and sends a request without an account. Returns when
+    /// the request has arrived in full.
     ///
     /// # Panics
     /// If the request does not arrive, or has a token.

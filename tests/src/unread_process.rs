@@ -1,4 +1,4 @@
-//! Processes whose log is not read: stdout and stderr are one pipe that is full from the start.
+//! Processes whose log is not read: their stdout and stderr are one pipe that is full from the start.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -22,10 +22,11 @@ pub struct UnreadProcess {
     _home: TempDir,
 }
 
-/// The pipe keeps 64 KiB, and its reader takes nothing. The reader ends with the process.
+/// The script that starts a process with a full pipe. The pipe holds 64 KiB, its reader takes nothing, and the
+/// reader ends with the process.
 const SCRIPT: &str = r#"mkfifo "$0" && { setpriv --pdeathsig KILL sleep 600 < "$0" & } && head -c 65536 /dev/zero > "$0" && exec "$@" > "$0" 2>&1"#;
 
-/// Runs our binary with these arguments and a log that is not read.
+/// Runs the binary under test with these arguments, and a log that is not read.
 ///
 /// # Panics
 /// If the shell cannot be started.
@@ -39,18 +40,18 @@ pub fn run_unread(home: &Path, environment: &[&str], arguments: &[&str]) -> Chil
 }
 
 impl UnreadProcess {
-    /// Starts a gateway and waits until it can grant.
+    /// Starts a gateway and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not become ready.
+    /// If the gateway does not become ready.
     pub async fn gateway(policy: TestPolicy, environment: &[&str]) -> Self {
         Self::start(policy, "/listeners/public/address", environment, &["run", "--init"]).await
     }
 
-    /// Starts a guard and waits until it can let requests in.
+    /// Starts a guard and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not become ready.
+    /// If the guard does not become ready.
     pub async fn guard(policy: TestPolicy) -> Self {
         let ensemble = "6f2a3a52-6b1f-4a39-9d3e-2f3f0b6c8d11";
         let verb = ["guard", "--init", "--floor", "1", "--ensemble", ensemble];
@@ -64,7 +65,7 @@ impl UnreadProcess {
         let file = write_policy(home.path(), &policy.to_string()).display().to_string();
         let arguments = [verb, &["-c", &file]].concat();
         let child = run_unread(home.path(), environment, &arguments);
-        // Polls, because the process cannot report it.
+        // Polls, because no log line can report that the process is ready.
         let ready = async {
             while TestRequest::get("/ready").send_to(admin).await.map_or(0, |answer| answer.status) != 200 {
                 sleep(Duration::from_millis(20)).await;
@@ -74,10 +75,10 @@ impl UnreadProcess {
         Self { child, public, admin, _home: home }
     }
 
-    /// Ends it in order. False if it does not end within `most`.
+    /// Sends SIGTERM to the process. Returns false if the process does not end within `most`.
     ///
     /// # Panics
-    /// If it has ended before.
+    /// If the process has ended before.
     pub async fn terminate_within(self, most: Duration) -> bool {
         self.child.signal(Signal::TERM).expect("it runs");
         spawn_blocking(move || self.child.wait(most).is_some()).await.expect("no panic")

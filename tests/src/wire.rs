@@ -1,46 +1,47 @@
-//! Reads HTTP/1.1 messages as they came: no name is folded and no field is dropped, so nothing can hide.
+//! Reads HTTP/1.1 messages as they arrive. The reader changes no name and drops no field, so that a test sees all of
+//! them.
 
 use std::{io, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// One request or response, spelled as on the wire.
+/// One request or response, spelled as it was sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpWireMessage {
     /// Request line or status line, without its line end.
     pub start: String,
-    /// Name and value of every field line, in order; the value without surrounding blanks.
+    /// The name and value of every field line, in order. The values have no surrounding blanks.
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
 }
 
-/// What a message without a length means.
+/// The meaning of a message without a length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingLengthMeaning {
-    /// A request, or the response to HEAD: no body.
+    /// The message has no body: it is a request, or the response to HEAD.
     Empty,
-    /// A response: the body ends with the connection.
+    /// The body ends with the connection: the message is a response.
     UntilClose,
 }
 
-/// Reads messages off one direction of a connection; `seen` gets every piece as it arrives.
+/// Reads messages from one direction of a connection, and calls `seen` with every piece that arrives.
 pub struct MessageReader<R> {
     io: R,
     seen: ByteTap,
     ahead: Vec<u8>,
-    /// Before each piece, then a small one.
+    /// A pause before each piece. With a pause, the reader reads small pieces.
     pause: Option<Duration>,
 }
 
-/// Gets every piece of input.
+/// A function that is called with every piece of input.
 type ByteTap = Box<dyn FnMut(&[u8]) + Send>;
 
 impl HttpWireMessage {
-    /// The value of the only field of this name, in any case. None if there is none.
+    /// The value of the only field of this name, in any case of letters. `None` if there is no such field.
     ///
     /// # Panics
-    /// If the field is there twice: the caller expects one value.
+    /// If the message has the field twice, because the caller expects one value.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
         let value = found.next().map(|(_, value)| value.as_str());
@@ -53,7 +54,7 @@ impl HttpWireMessage {
         self.start.split(' ').nth(n).unwrap_or_default()
     }
 
-    /// The bytes of the message with a Content-Length, whatever its framing was.
+    /// The bytes of the message with a Content-Length, even if it was sent in chunks.
     pub fn to_bytes(&self) -> Vec<u8> {
         let framing = ["content-length", "transfer-encoding", "connection"];
         let mut head = format!("{}\r\n", self.start);
@@ -82,23 +83,23 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         Self { io, seen: Box::new(seen), ahead: Vec::new(), pause: None }
     }
 
-    /// From now on reads a little at a time.
+    /// From now on pauses for this time before each small piece.
     pub fn set_read_pause(&mut self, pause: Duration) {
         self.pause = Some(pause);
     }
 
-    /// Waits for the first byte of the next message; false if the connection ended instead.
+    /// Waits for the first byte of the next message. Returns false if the connection ends instead.
     pub async fn wait_first_byte(&mut self) -> io::Result<bool> {
         Ok(!self.ahead.is_empty() || self.read_more().await? > 0)
     }
 
-    /// Start line and fields; the body is still to be read.
+    /// Reads the start line and the fields. The body is not read.
     pub async fn read_head(&mut self) -> io::Result<HttpWireMessage> {
         let start = self.read_line().await?;
         Ok(HttpWireMessage { start, fields: self.read_fields().await?, ..HttpWireMessage::default() })
     }
 
-    /// Completes a message with its body and trailers.
+    /// Reads the body and the trailers of a message.
     pub async fn read_body(
         &mut self,
         message: &mut HttpWireMessage,
@@ -118,7 +119,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         Ok(())
     }
 
-    /// Everything up to the end of the connection, however it ends.
+    /// Reads all bytes up to the end of the connection. A broken connection counts as its end.
     pub async fn read_rest(&mut self, rest: &mut Vec<u8>) {
         loop {
             rest.append(&mut self.ahead);
@@ -128,7 +129,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         }
     }
 
-    /// Resolves when the other side ends the connection, whatever it sends before.
+    /// Returns when the other side has ended the connection. All bytes before the end are skipped.
     pub async fn wait_end(&mut self) {
         while self.read_more().await.is_ok_and(|count| count > 0) {}
     }
@@ -147,7 +148,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         }
     }
 
-    /// Field lines up to the empty line.
+    /// Reads field lines up to the empty line.
     async fn read_fields(&mut self) -> io::Result<Vec<(String, String)>> {
         let mut fields = Vec::new();
         loop {
@@ -185,7 +186,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         }
     }
 
-    /// Dropping the future loses nothing: what was read is in `ahead`.
+    /// Reads a piece into `ahead`. Dropping the future loses nothing.
     async fn read_more(&mut self) -> io::Result<usize> {
         let before = self.ahead.len();
         let count = match self.pause {

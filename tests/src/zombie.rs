@@ -1,5 +1,5 @@
-//! Two gateways before an upstream that compares tokens, under load, one of which has slept through its session: what
-//! dashboards, alerts and the page are shown.
+//! Two gateways under load, in front of an upstream that compares tokens. One gateway has slept until its session
+//! was over. Tests look at the dashboards, the alerts and the status page of this state.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{
     site::TestSite,
 };
 
-/// All of it runs until it is dropped or stopped.
+/// The running gateways, load and held requests, until the value is dropped or stopped.
 pub struct ZombieFixture {
     pub site: TestSite,
-    /// Slept until its session was over, woke, and had what it still wrote refused as stale.
+    /// The gateway that slept until its session was over. After it woke, the upstream refused its request as stale.
     pub sleeper: Gateway,
     pub other: Gateway,
-    /// Held by `other` until let go.
+    /// A request of `other` that its upstream holds until the latch is released.
     held: Option<(PendingRequest, Latch)>,
-    /// Wait for it, at both.
+    /// Requests at both gateways that wait for the key of the held request.
     waiting: Vec<PendingRequest>,
     load: RunningLoad,
 }
@@ -32,30 +32,32 @@ pub struct ZombieFixture {
 /// Longer than a session, with time for the next holder.
 const SLEEP: Duration = Duration::from_millis(4500);
 
-/// Held for as long as the test looks.
+/// The path of the held request. It is held for as long as the test looks.
 pub const HELD: &str = "/pay/held";
 
-/// What a hostile client might call its account.
+/// A path with an account name that a hostile client might use.
 pub const HOSTILE: &str = "/pay/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E\"'";
 
 impl ZombieFixture {
+    /// Starts the gateways, brings the accident about, and starts the load.
+    ///
     /// # Panics
-    /// If the accident does not happen as it has to.
+    /// If the accident does not happen as planned.
     pub async fn start() -> Self {
         Self::start_with(|policy| policy).await
     }
 
-    /// With what `more` makes of the gateways' policies.
+    /// Starts like [`Self::start`], with policies that `more` has changed.
     ///
     /// # Panics
-    /// If the accident does not happen as it has to.
+    /// If the accident does not happen as planned.
     pub async fn start_with(more: impl Fn(TestPolicy) -> TestPolicy) -> Self {
         let site = TestSite::fresh().await.with_comparison();
         site.origin.set_work_time(Duration::from_millis(4));
         let policy = |name: &str| {
             let hold = json!({"mode": "cached", "linger": "2s", "max_local": 16, "max_hold": "50ms"});
             let policy = site.policy(name).with("/defaults/hold", hold).with("/routes/0/fence/wait", "120s");
-            // Held requests stay held for as long as the test looks.
+            // The timeout is long, so that held requests stay held for as long as the test looks.
             more(policy.with("/upstreams/ledger/response_timeout", "120s"))
         };
         let sleeps = format!("1*sleep({})", SLEEP.as_millis());
@@ -78,7 +80,7 @@ impl ZombieFixture {
             paths: (0..4).map(|key| format!("/pay/hot-{key}")).collect(),
             clients: 12,
             requests: 100_000,
-            // They go on for as long as a browser looks, and few requests show the same keys as many.
+            // The load goes on for as long as a browser looks, and few requests show the same keys as many.
             pause: Duration::from_millis(200),
         };
         let load = RunningLoad::start("live", &plan);
@@ -88,7 +90,7 @@ impl ZombieFixture {
         Self { site, sleeper, other, held: Some((holder, latch)), waiting, load }
     }
 
-    /// Ends the load and everything that waits, and returns the answers to clients.
+    /// Ends the load, releases the held request, and returns the answers of the load's clients.
     ///
     /// # Panics
     /// If a waiting client is not served.
@@ -105,8 +107,8 @@ impl ZombieFixture {
     }
 }
 
-/// The sleeping gateway is paused between its check and its write until its session is over and another one has the
-/// key.
+/// Pauses one gateway between the check of its lock and its write, until its session is over and the other gateway
+/// has had the key. The late write must be refused.
 async fn run_accident(site: &TestSite, sleeper: &Gateway, other: &Gateway) {
     let late = sleeper.begin(TestRequest::post("/pay/accident"));
     sleeper.wait_at_failpoint("after_proof_check").await;

@@ -28,7 +28,7 @@ pub use self::{
     tree::{LockNodeWatch, ZnodeTree},
 };
 
-/// The server that all tests share; it dies with the process. A test that stops its server starts one of its own.
+/// The server that all tests share. It ends with this process. A test that stops its server starts one of its own.
 pub fn shared() -> SocketAddr {
     static SERVER: LazyLock<PrivateZooKeeper> = LazyLock::new(|| {
         let data = scratch::folder().join("zookeeper");
@@ -43,10 +43,10 @@ pub fn fresh_root() -> String {
     format!("/t/{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sends one of ZooKeeper's four-letter commands; the answer ends with the connection.
+/// Sends one of ZooKeeper's four-letter commands, and reads the answer up to the end of the connection.
 ///
 /// # Errors
-/// When no server answers.
+/// Returns an error if the server does not answer.
 pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(word.as_bytes()).await?;
@@ -55,7 +55,7 @@ pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// The number of the last transaction that a server has seen: everything that was written has one.
+/// The number of the last transaction that a server has seen. Each write is a transaction.
 ///
 /// # Panics
 /// If the server does not answer.

@@ -29,7 +29,7 @@ pub use self::{
     trap::{FaultTriggered, OperationFault},
 };
 
-/// Stands between one gateway and its ZooKeeper. Works on the runtime of the test that makes it.
+/// A proxy in front of ZooKeeper. Its tasks run on the runtime of the test that makes it.
 pub struct ZooKeeperProxy {
     address: SocketAddr,
     line: Arc<LinkState>,
@@ -49,12 +49,12 @@ impl ZooKeeperProxy {
         Self { address, line }
     }
 
-    /// Where to connect instead of the server.
+    /// The address to which the gateway connects instead of the server's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Every answer takes this much longer from now on.
+    /// Delays every answer by this time from now on.
     pub fn delay(&self, by: Duration) {
         self.line.delay.send_replace(by);
     }
@@ -74,13 +74,13 @@ impl ZooKeeperProxy {
         self.line.state.send_replace(LinkMode::Silent);
     }
 
-    /// Closes all connections, and each new one at once.
+    /// Closes all connections, and each new connection at once.
     pub fn cut(&self) {
         self.line.abrupt.store(false, Ordering::Relaxed);
         self.line.break_all();
     }
 
-    /// The same, with a TCP reset.
+    /// Closes connections like [`Self::cut`], with a TCP reset.
     pub fn reset(&self) {
         self.line.abrupt.store(true, Ordering::Relaxed);
         self.line.break_all();
@@ -92,14 +92,17 @@ impl ZooKeeperProxy {
         self.line.state.send_replace(LinkMode::Cut);
     }
 
+    /// Lets all messages pass again.
+    ///
     /// # Panics
-    /// If something was lost and the connections are still open: a stream cannot go on with a hole in it.
+    /// If messages were lost and the connections are still open: a stream cannot go on after a gap. Call
+    /// [`Self::cut`] first.
     pub fn mend(&self) {
         let before = self.line.state.send_replace(LinkMode::Whole);
         assert!(matches!(before, LinkMode::Whole | LinkMode::Cut), "cut first");
     }
 
-    /// The next operation of this kind gets this fault.
+    /// Applies a fault to the next operation of this kind.
     ///
     /// # Panics
     /// If another fault still waits for its operation.
@@ -111,12 +114,12 @@ impl ZooKeeperProxy {
         FaultTriggered { what, event }
     }
 
-    /// Removes the trap that waits.
+    /// Removes the fault that still waits for its operation.
     pub fn clear_intercept(&self) {
         self.line.trap().take();
     }
 
-    /// The server ends the sessions of all open connections now, as it would after their timeout.
+    /// Makes the server end the sessions of all open connections now, as after their timeout.
     pub fn end_sessions(&self) {
         self.line.endings.send_modify(|times| *times += 1);
     }

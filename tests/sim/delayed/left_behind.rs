@@ -1,5 +1,5 @@
-//! Records and parents that stay because a holder wrote no final record, or because nobody read it: whether and when
-//! they are removed.
+//! Tests of whether and when records and parents are removed that stayed, because a holder wrote no final record or
+//! no request read that record.
 
 use fencegate_lock::manager::lock_manager::AcquireError;
 use fencegate_policies::plan::LockReusePolicy;

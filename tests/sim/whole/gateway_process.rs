@@ -49,7 +49,7 @@ pub(super) enum OperatorCommand {
     End,
 }
 
-/// Runs a gateway until it is told to end.
+/// Runs a gateway until it is asked to end.
 pub(super) async fn run(start: GatewayStartOptions) {
     let GatewayStartOptions {
         number,

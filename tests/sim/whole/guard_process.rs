@@ -60,7 +60,7 @@ impl SimDisk {
     }
 }
 
-/// Runs a guard until it is told to end.
+/// Runs a guard until it is asked to end.
 pub(super) async fn run(start: GuardStartOptions) {
     let GuardStartOptions { store, secrets, host, clock, disk, mut orders, lets_in } = start;
     let plan = addresses::guard(&store, &secrets);

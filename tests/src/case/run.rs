@@ -24,7 +24,7 @@ pub struct CaseResult {
     /// The responses of the exchanges that were reached; `None` if the connection ended instead.
     pub answers: Vec<Option<ReceivedResponse>>,
     pub requests: Vec<RequestRecord>,
-    /// True if the connection has ended; false if the play reached its time limit.
+    /// True if the connection has ended; false if the run reached its time limit.
     pub closed: bool,
     /// Bytes after the last response.
     pub extra: Vec<u8>,

@@ -53,7 +53,7 @@ impl<'a> CommandDeath<'a> {
         Self { charged, before, granted, token }
     }
 
-    /// Measures the times. `tells`: whether the lock keeper lives and can report its exit code.
+    /// Measures the times. `tells` is true if the lock keeper lives and can report its exit code.
     ///
     /// # Panics
     /// If the command never ran.

@@ -150,7 +150,7 @@ impl FrameClient {
     /// Reads until the next frame that `wanted` accepts.
     ///
     /// # Panics
-    /// If there is none in time, or the connection ends.
+    /// If no such frame arrives in time, or the connection ends.
     pub async fn read_until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
         let found = async {
             loop {

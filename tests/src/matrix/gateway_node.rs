@@ -44,7 +44,7 @@ impl GatewayNode {
     /// Starts the gateway, and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not become ready.
+    /// If the gateway does not become ready.
     pub async fn start(&mut self, launch: GatewayLaunch) {
         let gateway = launch.start().await;
         gateway.wait_ready().await;
@@ -54,7 +54,7 @@ impl GatewayNode {
     /// The running gateway.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the gateway does not run.
     pub fn gateway(&self) -> &Gateway {
         self.running.as_ref().expect("a gateway that runs")
     }
@@ -73,7 +73,7 @@ impl GatewayNode {
     /// Stops the gateway in order.
     ///
     /// # Panics
-    /// If it does not end, or not with success.
+    /// If the gateway does not end, or not with success.
     pub async fn stop(&mut self) {
         self.signal(Signal::TERM);
         let status = self.gateway().exit().await;
@@ -81,7 +81,7 @@ impl GatewayNode {
         self.running = None;
     }
 
-    /// Lets nothing pass between the gateway and ZooKeeper, without either side being told.
+    /// Lets nothing pass between the gateway and ZooKeeper, without a notice to either side.
     pub fn cut(&self) {
         self.links.iter().for_each(ZooKeeperProxy::lose_all);
     }

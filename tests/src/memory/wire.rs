@@ -55,7 +55,7 @@ pub enum WireDirection {
 /// The fate of requests that are in flight when the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndeliveredRequestFate {
-    /// They take effect unless the client reconnects before. Their answers are lost.
+    /// The requests take effect unless the client reconnects before. Their answers are lost.
     Arrives,
     Lost,
 }

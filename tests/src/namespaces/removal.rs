@@ -1,4 +1,4 @@
-//! Removes network namespaces when their process has ended, however it has ended.
+//! Removes the network namespaces of a process when the process has ended, even if it was killed.
 
 use std::{
     fs,
@@ -7,13 +7,14 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Begins the names of all namespaces of tests. The process id of the test follows.
+/// The first part of the names of all namespaces of tests. The process id of the test follows.
 pub(super) const OURS: &str = "fencegate-test-";
 
-/// A child that waits for our end, or for the end of this value, and removes namespaces then.
+/// A child process that removes namespaces when this value is dropped, or when this process ends.
 pub(super) struct NamespaceCleanup(Child);
 
-/// The kernel closes our end of the pipe. A namespace goes when no process is left in it, and its interfaces go with it.
+/// The script of the child. `read` returns when this process ends, because the kernel then closes the pipe. A
+/// deleted namespace disappears with its interfaces when it has no process left.
 const WAITS: &str = r#"read -r _; for name in "$@"; do ip netns del "$name"; done 2>/dev/null"#;
 
 impl NamespaceCleanup {
@@ -22,7 +23,7 @@ impl NamespaceCleanup {
     pub(super) fn start(names: &[String]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", WAITS, "sh"]).args(names).stdin(Stdio::piped()).stdout(Stdio::null());
-        // Ctrl-C in a terminal is for us, and not for it.
+        // The child has a process group of its own, so that Ctrl-C in a terminal does not end the child.
         Self(command.process_group(0).spawn().expect("sh"))
     }
 }
@@ -30,23 +31,23 @@ impl NamespaceCleanup {
 impl Drop for NamespaceCleanup {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It fails only where another caller has waited for it.
+        // `wait` fails only if another caller has already waited for the child.
         drop(self.0.wait());
     }
 }
 
-/// Removes what killed tests have left behind.
+/// Removes the namespaces of tests that were killed together with their cleanup.
 pub(super) fn sweep() {
     for place in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = place.file_name().to_string_lossy().into_owned();
         if is_left(&name) {
-            // Another process may be sweeping, too.
+            // A failure is ignored, because another process may remove the namespace at the same time.
             drop(Command::new("ip").args(["netns", "del", &name]).stderr(Stdio::null()).status());
         }
     }
 }
 
-/// Its process is gone.
+/// True if the process that made this namespace has ended.
 fn is_left(name: &str) -> bool {
     let owner = name.strip_prefix(OURS).and_then(|rest| rest.split('-').next());
     owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists())

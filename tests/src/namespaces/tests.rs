@@ -1,4 +1,5 @@
-//! What passes, what vanishes, and what is left behind. Where no namespaces can be made there is nothing to see.
+//! Tests of the namespaces: packets pass or are dropped, and everything is removed. On a machine without namespaces
+//! the tests check nothing.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -16,7 +17,7 @@ const SPEAKS: &str = r#"exec 3<>"/dev/tcp/$0/$1"; cat <&3 & while read -r line; 
 const SOON: Duration = Duration::from_secs(5);
 const NEVER: Duration = Duration::from_millis(500);
 
-/// A process in the namespace of the first member, and what it is connected to.
+/// A process in the namespace of the first member, and the machine's end of its connection.
 struct NamespacePair {
     member: Child,
     machine: TcpStream,
@@ -40,7 +41,7 @@ impl NamespacePair {
         writeln!(mouth, "{line}").expect("it listens");
     }
 
-    /// The next line that has come out of the namespace.
+    /// The next line that the process in the namespace has sent.
     fn receive_line(&self, within: Duration) -> Option<String> {
         self.machine.set_read_timeout(Some(within)).expect("more than nothing");
         let mut line = String::new();
@@ -88,7 +89,8 @@ async fn dropped_packets_arrive_after_restore() {
     assert_eq!(pair.receive_line(SOON).as_deref(), Some("three\n"), "another port");
 }
 
-/// Outgoing and incoming packets are dropped separately, and an unplugged interface stays so until it is plugged in.
+/// Packets of the two directions are dropped separately, and an unplugged interface stays down until it is plugged
+/// in.
 #[tokio::test]
 async fn directions_are_dropped_separately() {
     let Some(namespaces) = one().await else { return };
@@ -112,7 +114,8 @@ async fn directions_are_dropped_separately() {
     assert_eq!(pair.receive_line(SOON).as_deref(), Some("out\n"));
 }
 
-/// Dropping removes all namespaces and interfaces. A sweep removes those of dead processes, and no others.
+/// Dropping the value removes its namespaces and interfaces. A sweep removes the namespaces of dead processes, and
+/// no others.
 #[tokio::test]
 async fn namespaces_are_removed_on_drop() {
     let Some(namespaces) = one().await else { return };
@@ -122,7 +125,7 @@ async fn namespaces_are_removed_on_drop() {
     assert!(file(&namespace_name(&prefix, 0)).exists() && file(&super::bridge_name(&prefix)).exists());
     drop(namespaces);
     assert!(!file(&namespace_name(&prefix, 0)).exists() && !file(&super::bridge_name(&prefix)).exists());
-    // The kernel takes interfaces away a little later than their namespaces.
+    // The kernel removes interfaces a little later than their namespaces.
     let gone = || !shell("ip -4 addr", &[]).expect("ip").contains(&net);
     assert!(
         (0..500).any(|_| gone() || {
@@ -131,7 +134,7 @@ async fn namespaces_are_removed_on_drop() {
         }),
         "{net} is still there"
     );
-    // No process has this number: it is above the largest that the kernel gives.
+    // No process has this id: it is above the largest id of the kernel.
     let left = format!("{}4194305-0-hub", removal::OURS);
     let ours = format!("{prefix}-other");
     for name in [&left, &ours] {

@@ -1,4 +1,5 @@
-//! Accounts to which every request adds one: read as its execution begins, and written as it ends. Two that overlap lose an addition.
+//! Accounts to which each request adds one. An execution reads the account when it begins, and writes it when it
+//! ends, so two executions that overlap lose an addition.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -11,28 +12,30 @@ use tokio::sync::{Mutex as RowLock, OwnedMutexGuard};
 
 use super::{AccessMode, RequestRecord};
 
-/// The request field that says for how many milliseconds its execution works.
+/// The request field with the duration of the execution, in milliseconds.
 pub const WORK: &str = "x-work";
 
-/// What keeps the executions of an account apart.
+/// The side that keeps the executions of an account apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountIsolation {
-    /// The senders of the requests. The service reads, works, and writes the read value plus one.
+    /// The senders of the requests keep executions apart. The service reads, works, and writes the read value plus
+    /// one.
     Trusting,
-    /// The service. It works with the row locked, and refuses a token that is not newer than those before.
+    /// The service keeps executions apart: it locks the row while it works, and refuses a token that is not newer
+    /// than those before.
     Comparing,
 }
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFault {
     /// The connection is reset, and nothing is executed.
     ResetBefore,
-    /// It is executed, and the connection is reset before the answer.
+    /// The request is executed, and the connection is reset before the answer.
     ResetAfter,
     InHead,
     InBody,
-    /// Its execution takes so much longer.
+    /// The execution takes this much longer.
     Hangs(Duration),
 }
 
@@ -46,12 +49,12 @@ pub(super) struct Accounts {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AccountRow {
     pub balance: u64,
-    /// The newest token of those that it compared.
+    /// The newest token that was accepted for this account. `None` if the service compares no tokens.
     pub newest: Option<FencingToken>,
     marks: ReadWriteWatermarks,
 }
 
-/// An execution between its begin and its end.
+/// An execution that has begun and not ended.
 pub(super) struct AccountExecution {
     writes: bool,
     open: Vec<OpenRow>,
@@ -62,7 +65,7 @@ enum OpenRow {
     Locked(OwnedMutexGuard<AccountRow>),
 }
 
-/// The row has a newer token.
+/// The request's token is not newer than the tokens of the row.
 #[derive(Debug)]
 pub(super) struct StaleTokenError;
 
@@ -83,7 +86,7 @@ impl Accounts {
         self.mishaps.lock().expect("no thread panics here").len()
     }
 
-    /// The rows of all keys that were ever named.
+    /// The rows of all keys that a request has named.
     pub(super) async fn rows(&self) -> BTreeMap<String, AccountRow> {
         let rows = self.rows.lock().expect("no thread panics here").clone();
         let mut seen = BTreeMap::new();
@@ -93,11 +96,12 @@ impl Accounts {
         seen
     }
 
-    /// Waits for the rows where they are locked.
+    /// Begins an execution. Waits for rows that another execution has locked.
     pub(super) async fn begin(&self, record: &RequestRecord) -> Result<AccountExecution, StaleTokenError> {
         let writes = record.access() == AccessMode::Exclusive;
         let mut open = Vec::new();
-        // In the order of their names, in which gateways write them: so no deadlock is possible.
+        // Gateways write the keys in the order of their names. All requests lock rows in this order, so no deadlock
+        // is possible.
         for key in record.key().unwrap_or_default().split(", ") {
             let row = Arc::clone(
                 self.rows.lock().expect("no thread panics here").entry(key.to_owned()).or_default(),
@@ -125,7 +129,7 @@ impl AccountRow {
 }
 
 impl AccountExecution {
-    /// Writes, reports that, and only then lets the next request at the rows.
+    /// Writes the rows, calls `note`, and only then unlocks the rows for the next request.
     pub(super) async fn end(self, note: impl FnOnce()) {
         let mut locked = Vec::new();
         for open in self.open {

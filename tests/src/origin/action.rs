@@ -1,61 +1,61 @@
-//! What the recording upstream does with a request, as data.
+//! The actions of the recording upstream, as data.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// One request's fate at the origin.
+/// The action of the origin for one request. A released latch lets the action go on.
 #[derive(Debug, Clone)]
 pub enum OriginAction {
-    /// Works that long, then answers.
+    /// Works for this time, then answers.
     Answer(Duration, OriginReply),
-    /// Answers at once, then ends the connection without having announced it.
+    /// Answers at once, then closes the connection without having announced that.
     AnswerAndClose(OriginReply),
-    /// Works until let go, then answers.
+    /// Works until the release, then answers.
     Hold(Latch, OriginReply),
-    /// Sends the head and half of the body, and the rest when let go.
+    /// Sends the head and half of the body, and the rest after the release.
     HoldInBody(Latch, OriginReply),
-    /// Reads nothing behind the head until let go; then plays the next act of the path.
+    /// Reads nothing after the head of the request until the release. Then the next action of the path follows.
     ReadLater(Latch),
-    /// Pauses that long before it reads each little piece of the body; then plays the next act of the path.
+    /// Pauses for this time before it reads each small piece of the body. Then the next action of the path follows.
     ReadSlowly(Duration),
-    /// Answers behind the head, and reads the body when let go.
+    /// Answers after the head of the request, and reads the body after the release.
     AnswerUnread(Latch, OriginReply),
-    /// Sends this behind the head and ends its side, while the body is still coming; reads nothing of that until the
-    /// gateway has ended the connection.
+    /// Sends this text after the head of the request and ends its side while the body is still on its way. Reads the
+    /// body only to wait until the gateway has closed the connection.
     BreakUnread(&'static str),
-    /// Sends this behind the head and nothing more, while the body is still coming; reads nothing of that until the
-    /// release.
+    /// Sends this text after the head of the request, and nothing more, while the body is still on its way. Closes
+    /// the connection at the release, and never reads the body.
     BeginUnread(&'static str, Latch),
     /// Reads the request, then resets the connection.
     Reset,
-    /// Ends the connection within the head of the answer.
+    /// Closes the connection in the middle of the answer's head.
     CloseInHead,
-    /// Ends the connection within the body of the answer.
+    /// Closes the connection in the middle of the answer's body.
     CloseInBody(OriginReply),
 }
 
-/// An answer to give.
+/// An answer of the origin.
 #[derive(Debug, Clone)]
 pub struct OriginReply {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Sent after a chunked body; a body without trailers has a length.
+    /// The trailers. A body with trailers is sent in chunks, and a body without trailers has a length.
     pub trailers: Vec<(String, String)>,
 }
 
-/// An answer byte for byte, for the next request whatever its path.
+/// An answer given byte for byte, for the next request of any path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScriptedResponse {
-    /// `None`: 200 with the body `ok`.
+    /// The bytes of the answer. `None`: a 200 with the body `ok`.
     pub bytes: Option<Vec<u8>>,
     pub closes: bool,
     /// The answer is sent after the head of the request, before the body is read.
     pub early: bool,
 }
 
-/// Holds its waiters until the release, once and for all.
+/// Holds its waiters until it is released. It cannot be closed again.
 #[derive(Debug, Clone)]
 pub struct Latch(watch::Sender<bool>);
 
@@ -92,20 +92,20 @@ impl OriginReply {
         self
     }
 
-    /// The bytes of the head.
+    /// The bytes of the answer's head.
     pub(super) fn head(&self) -> Vec<u8> {
         let mut head = format!("HTTP/1.1 {} Scripted\r\n{}", self.status, lines(&self.fields));
         if self.trailers.is_empty() {
             head.push_str(&format!("Content-Length: {}\r\n\r\n", self.body.len()));
         } else {
-            // Proxies may drop what is not announced.
+            // Proxies may drop trailers that the head does not announce.
             let names: Vec<&str> = self.trailers.iter().map(|(name, _)| name.as_str()).collect();
             head.push_str(&format!("Transfer-Encoding: chunked\r\nTrailer: {}\r\n\r\n", names.join(", ")));
         }
         head.into_bytes()
     }
 
-    /// The bytes behind the head.
+    /// The bytes after the head.
     pub(super) fn rest(&self) -> Vec<u8> {
         if self.trailers.is_empty() {
             return self.body.clone();
@@ -133,7 +133,7 @@ impl Latch {
     }
 
     pub(crate) async fn wait_released(&self) {
-        // The sender lives in `self`, so waiting ends only by letting go.
+        // `self` owns the sender, so the wait cannot fail: it ends only at the release.
         self.0.subscribe().wait_for(|gone| *gone).await.expect("the latch owns its sender");
     }
 }

@@ -1,4 +1,4 @@
-//! One connection of the recording upstream: read, record, act.
+//! One connection of the recording upstream: it reads a request, records it, and carries out its action.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::wire::{HttpWireMessage, MessageReader, MissingLengthMeaning};
 
-/// Serves one connection until either side ends it.
+/// Serves one connection until the client or the origin ends it.
 pub(super) async fn serve_connection(
     shared: Arc<OriginState>,
     gateway: String,
@@ -72,12 +72,12 @@ struct OriginConnection {
     shared: Arc<OriginState>,
     reader: MessageReader<OwnedReadHalf>,
     output: OwnedWriteHalf,
-    /// Which record this is about.
+    /// The index of the current request's record in the log.
     number: usize,
 }
 
 impl OriginConnection {
-    /// Plays one request's act; false if the connection is over.
+    /// Carries out the action of one request. Returns false if the connection is over.
     async fn exchange(&mut self, mut request: HttpWireMessage) -> io::Result<bool> {
         let path = request.word(1).to_owned();
         if let Some(response) = self.shared.next_response() {
@@ -155,7 +155,7 @@ impl OriginConnection {
         Ok(true)
     }
 
-    /// Gives an answer byte for byte; false if the connection is over.
+    /// Sends an answer given byte for byte. Returns false if the connection is over.
     async fn respond(
         &mut self,
         mut request: HttpWireMessage,
@@ -176,7 +176,7 @@ impl OriginConnection {
         Ok(!response.closes)
     }
 
-    /// Adds one to the accounts that the request names; false if the connection is over.
+    /// Adds one to the accounts that the request names. Returns false if the connection is over.
     async fn add_to_accounts(&mut self, accounts: &Accounts) -> io::Result<bool> {
         let record = self.record();
         let mishap = accounts.next_fault();
@@ -223,7 +223,7 @@ impl OriginConnection {
         self.shared.log.borrow().records[self.number].clone()
     }
 
-    /// Goes on to the end even when the gateway turns away: that is what an execution does.
+    /// Works to the end even if the gateway closes the connection, because an execution cannot be called back.
     async fn work(&mut self, work: impl Future<Output = ()>) {
         let mut work = std::pin::pin!(work);
         tokio::select! {

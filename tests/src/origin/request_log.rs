@@ -1,4 +1,4 @@
-//! What the recording upstream saw: every request, and every byte with its time.
+//! The log of the recording upstream: every request, and every received byte with its time.
 
 use std::time::Instant;
 
@@ -6,49 +6,50 @@ use fencegate_policies::token::FencingToken;
 
 use crate::wire::HttpWireMessage;
 
-/// The request field that ties an execution to the attempt that caused it.
+/// The request field with the id of the attempt that caused the execution.
 pub const ATTEMPT: &str = "x-attempt";
 
 #[derive(Debug, Default)]
 pub struct OriginLog {
-    /// In order of their heads' arrival.
+    /// The requests, in the order in which their heads arrived.
     pub records: Vec<RequestRecord>,
-    /// Every piece that was read from any connection.
+    /// Every piece of bytes that was read from a connection.
     pub pieces: Vec<ReceivedBytes>,
-    /// Connections that are over.
+    /// The numbers of connections that are over.
     pub ended: Vec<usize>,
 }
 
 /// One request, from its first byte to the end of its execution.
 #[derive(Debug, Clone)]
 pub struct RequestRecord {
-    /// The listener it came through; each gateway has a listener of its own.
+    /// The gateway whose listener received the request. Each gateway has a listener of its own.
     pub gateway: String,
     pub connection: usize,
     pub request: HttpWireMessage,
-    /// The first byte was there. An execution is counted from here: the strictest reading.
+    /// The arrival of the first byte. An execution counts from this time, which is the strictest reading.
     pub arrived: Instant,
-    /// The last byte was there; None if the connection ended before.
+    /// The arrival of the last byte. `None` if the connection ended before.
     pub whole: Option<Instant>,
-    /// Taken just before the last byte of the answer was written, so no client can notice the end earlier.
+    /// The time just before the last byte of the answer was written, so no client can notice the end earlier.
     pub ended: Option<Instant>,
-    /// The gateway closed the connection while the request was worked on.
+    /// The time at which the gateway closed the connection during the execution.
     pub abandoned: Option<Instant>,
-    /// Of a request that changes accounts: when its execution began there, and when it had written.
+    /// The effect on the accounts, if the request changes accounts.
     pub effect: Option<AccountEffect>,
-    /// A comparing origin found the token not newer than the key's watermark: nothing was executed.
+    /// True if a comparing origin refused the token, because it was not newer than the key's watermark. The request
+    /// was not executed.
     pub stale: bool,
 }
 
-/// What an execution did to its account.
+/// The begin and the end of an execution at its account.
 #[derive(Debug, Clone, Copy)]
 pub struct AccountEffect {
     pub began: Instant,
-    /// None: not over.
+    /// The time at which the account was written. `None` until then.
     pub ended: Option<Instant>,
 }
 
-/// What a request demands of its key.
+/// The kind of access to a key that a request demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessMode {
     Exclusive,
@@ -69,12 +70,12 @@ impl OriginLog {
         self.records.iter().filter(move |record| record.path() == path)
     }
 
-    /// The last requests, few enough to read.
+    /// The last requests, few enough for a failure message.
     pub fn latest(&self) -> Vec<RequestRecord> {
         self.records[self.records.len().saturating_sub(10)..].to_vec()
     }
 
-    /// Requests that came through one listener after a moment.
+    /// The bytes that one gateway has sent since this time.
     pub fn bytes_since(&self, gateway: &str, moment: Instant) -> Vec<u8> {
         let late = self.pieces.iter().filter(|piece| piece.gateway == gateway && piece.at > moment);
         late.flat_map(|piece| piece.bytes.iter().copied()).collect()
@@ -101,15 +102,19 @@ impl RequestRecord {
         }
     }
 
+    /// The request's token, if it has one.
+    ///
     /// # Panics
-    /// If there is a token that does not parse, or more than one.
+    /// If the token does not parse, or the request has more than one.
     pub fn token(&self) -> Option<FencingToken> {
         let text = self.request.field("fencing-token")?;
         Some(FencingToken::parse(text).unwrap_or_else(|error| panic!("token `{text}`: {error}")))
     }
 
+    /// The request's token.
+    ///
     /// # Panics
-    /// If there is no token, or one that does not parse.
+    /// If the request has no token, or one that does not parse.
     pub fn expect_token(&self) -> FencingToken {
         self.token().unwrap_or_else(|| panic!("no token on {:?}", self.request))
     }

@@ -15,22 +15,23 @@ use super::{
 pub(super) struct OriginState {
     pub(super) log: watch::Sender<OriginLog>,
     script: Mutex<ActionScript>,
-    /// Some: a token that is not newer than its key's watermark is refused.
+    /// The watermarks of the keys. If there are any, the origin refuses a token that is not newer than its key's
+    /// watermark.
     marks: Option<Mutex<HashMap<String, ReadWriteWatermarks>>>,
-    /// Some: what fenced requests change.
+    /// The accounts that fenced requests change, if the origin keeps accounts.
     pub(super) accounts: Option<Accounts>,
 }
 
 pub(super) struct ActionScript {
-    /// Consumed one by one, per path.
+    /// The actions for each path. Each request uses up one.
     pub(super) by_path: HashMap<String, VecDeque<OriginAction>>,
-    /// Some: the next requests get these answers, and all later ones the usual one, whatever their path.
+    /// If set, each of the next requests of any path gets one of these answers, and all later requests get a 200.
     pub(super) responses: Option<VecDeque<ScriptedResponse>>,
     pub(super) otherwise: OriginAction,
 }
 
 impl OriginState {
-    /// `marks`: with them it compares.
+    /// If `marks` is given, the origin compares tokens.
     pub(super) fn new(
         marks: Option<Mutex<HashMap<String, ReadWriteWatermarks>>>,
         accounts: Option<Accounts>,
@@ -52,7 +53,8 @@ impl OriginState {
         number
     }
 
-    /// Compares and raises the watermark of the record's key, if this origin compares.
+    /// Compares the token with the watermark of its key and raises the watermark, if this origin compares. False if
+    /// the token is refused.
     pub(super) fn admit(&self, number: usize) -> bool {
         let Some(marks) = &self.marks else { return true };
         let (key, token, access) = {
@@ -75,7 +77,7 @@ impl OriginState {
         Some(self.script().responses.as_mut()?.pop_front().unwrap_or_default())
     }
 
-    /// The path's next act, if it concerns the reading of the body.
+    /// Takes the next action of the path, if that action concerns the reading of the body.
     pub(super) fn early_act(&self, path: &str) -> Option<OriginAction> {
         let mut script = self.script();
         script.by_path.get_mut(path)?.pop_front_if(|act| {

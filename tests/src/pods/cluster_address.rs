@@ -1,4 +1,4 @@
-//! Services: a name that pods see, and the pods that are ready behind it.
+//! Services: the names that pods see, and the ready pods behind each name.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::{FakeCluster, port_named};
 
 impl FakeCluster {
-    /// Where the port of a service leads, at the pod of this number.
+    /// The address at which the pod with this number serves a port of a service.
     ///
     /// # Panics
-    /// If no running pod has the labels and the port of the service.
+    /// If no workload has the labels of the service, if the port does not exist, or if the pod was never started.
     pub fn service_address(&self, service: &str, port: u16, number: u8) -> SocketAddr {
         let spec = &self.resource("Service", service)["spec"];
         let ports = spec["ports"].as_array().expect("ports");
@@ -22,7 +22,7 @@ impl FakeCluster {
         SocketAddr::new(IpAddr::V4(self.addresses[&pod]), port_named(container, target))
     }
 
-    /// The set or deployment whose pods have these labels.
+    /// The StatefulSet or Deployment whose pods have these labels.
     fn matching_workload(&self, selector: &Value) -> Option<&Value> {
         let wanted = selector.as_object().expect("labels");
         let has = |set: &Value| {
@@ -33,8 +33,8 @@ impl FakeCluster {
         sets.find(|set| has(set))
     }
 
-    /// Each service has a name: of a headless one it is the addresses of its pods, of another one an address of its own, where
-    /// connections are led to pods that are ready.
+    /// Updates the names of all services. The name of a headless service means the addresses of its ready pods. The
+    /// name of any other service means an address of its own, whose connections go to ready pods.
     pub(super) async fn update_services(&mut self) {
         let mut names = Vec::new();
         let services: Vec<Value> =
@@ -65,7 +65,7 @@ impl FakeCluster {
     }
 
     fn route_service(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
-        // Ports below are root's: tests connect to the pods behind these.
+        // Only root can listen at a lower port. For such a service, tests connect to the pods directly.
         const FIRST_OF_ALL: u16 = 1024;
         if to.is_empty() {
             self.balancers.remove(service);

@@ -1,4 +1,4 @@
-//! The files that a container sees, as folders of a test: their paths are replaced by those of the folders.
+//! The volumes of a container as folders of a test. The folders' paths replace the container's paths in all texts.
 
 use std::{
     fs::{self, Permissions},
@@ -22,18 +22,18 @@ struct VolumeMount {
 }
 
 impl VolumeMounts {
-    /// Of a pod with this address.
+    /// No volumes, for a pod with this address.
     pub(super) fn at(address: Ipv4Addr) -> Self {
         Self { address, all: Vec::new() }
     }
 
     pub(super) fn add(&mut self, path: &str, folder: PathBuf, files: Vec<(String, Vec<u8>, u32)>) {
         self.all.push(VolumeMount { path: path.to_owned(), folder, files });
-        // `/etc/fencegate-tickets` is not in `/etc/fencegate`.
+        // Longer paths are replaced first: `/etc/fencegate-tickets` is not a path in `/etc/fencegate`.
         self.all.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
     }
 
-    /// A text of the container with the folders in place of its paths, and its address in place of all addresses.
+    /// Replaces the container's paths in a text by the folders, and `0.0.0.0` by the pod's address.
     pub(super) fn map(&self, text: &str) -> String {
         let text = self.all.iter().fold(text.to_owned(), |text, mount| {
             text.replace(&mount.path, &mount.folder.display().to_string())
@@ -41,7 +41,7 @@ impl VolumeMounts {
         text.replace("0.0.0.0:", &format!("{}:", self.address))
     }
 
-    /// Makes the folders, with their files anew.
+    /// Makes the folders, and writes their files anew.
     pub(super) fn write(&self) {
         for mount in &self.all {
             fs::create_dir_all(&mount.folder).expect("our own folder");

@@ -1,4 +1,4 @@
-//! The output of a process: the lines of its log, and its metrics.
+//! The output of a process: its log lines and its metrics.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub struct LogLine(Value);
 
-/// The samples of `/metrics`: name with labels, and value.
+/// The samples of `/metrics`: the value of each sample by its name with labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSamples(pub BTreeMap<String, f64>);
 
@@ -21,12 +21,12 @@ impl LogLine {
         self.field("message")
     }
 
-    /// All of it.
+    /// The whole line as text.
     pub fn text(&self) -> String {
         self.0.to_string()
     }
 
-    /// A text field; empty if there is none.
+    /// The value of a text field, or an empty text if the field does not exist.
     pub fn field(&self, name: &str) -> &str {
         self.0["fields"][name].as_str().unwrap_or_default()
     }
@@ -42,7 +42,7 @@ impl MetricSamples {
         Self(samples.map(split).collect())
     }
 
-    /// Of the samples of this name with all these labels.
+    /// The sum of the samples of this name that have all these labels.
     pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         self.named(name)
             .filter(|(sample, _)| labels.iter().all(|label| sample.contains(label)))
@@ -50,7 +50,7 @@ impl MetricSamples {
             .sum()
     }
 
-    /// The largest sample of this name; 0 if there is none.
+    /// The largest sample of this name, or 0 if there is no sample.
     pub fn largest(&self, name: &str) -> f64 {
         self.named(name).map(|(_, value)| value).fold(0.0, f64::max)
     }

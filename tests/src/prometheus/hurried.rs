@@ -1,16 +1,18 @@
-//! The shipped rules with all their times sixty times as short: what takes a minute in production takes a second here.
+//! The shipped rules with all their durations divided by sixty, so that a minute in production becomes a second in a
+//! test.
 
 use std::fmt::Write as _;
 
-/// How many times as short.
+/// The divisor of all durations.
 const TIMES: u64 = 60;
 
-/// What looks back for longer than this, and not for a day, looks back for this long: a test waits until an alert ends.
+/// The longest time that a rule looks back, before the division. Longer times are cut to it, because tests wait
+/// until alerts end. Times of a day or more are only divided.
 const LONGEST_MILLIS: u64 = 10 * 60 * 1000;
 const DAY_MILLIS: u64 = 86_400_000;
 
-/// A file of rules in which `for: 5m` reads `for: 5000ms`, `[10m]` and `[1h]` read `[10000ms]`, and so on. Nothing else is changed:
-/// numbers in expressions and texts, and names such as `rate5m`, stay as they are.
+/// Divides the durations in a file of rules: `for: 5m` becomes `for: 5000ms`, `[10m]` and `[1h]` become `[10000ms]`.
+/// Numbers in expressions, texts, and names such as `rate5m` stay the same.
 pub fn speed_up(rules: &str) -> String {
     let mut written = String::with_capacity(rules.len());
     let mut rest = rules;
@@ -35,7 +37,7 @@ pub fn speed_up(rules: &str) -> String {
     written
 }
 
-/// A duration at the beginning of a text, in milliseconds, and how many bytes it takes.
+/// Parses a duration at the beginning of a text. Returns its milliseconds, and the number of bytes that it takes.
 fn duration(text: &str) -> Option<(u64, usize)> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..digits].parse().ok()?;
@@ -55,7 +57,7 @@ fn duration(text: &str) -> Option<(u64, usize)> {
 mod tests {
     use super::*;
 
-    /// Durations in rules are shortened sixty times, and numbers, names and quoted text stay as they are.
+    /// The durations in rules are divided by sixty. Numbers, names and quoted text stay the same.
     #[test]
     fn only_durations_are_shortened() {
         let rules = "for: 5m\nx: sum_over_time((a > 8)[10m:15s]) > 20 offset 15m unless x:rate5m + p99_5m * 86400\n[1d] [1h] # 15 s";

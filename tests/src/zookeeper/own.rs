@@ -1,4 +1,4 @@
-//! A server that one test may stop, freeze, wipe, and set back to what it was.
+//! A ZooKeeper server of one test, which the test may stop, freeze, wipe, and set back to a backup.
 
 use std::{
     fs,
@@ -13,20 +13,20 @@ use fencegate_testkit::{
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-/// A server that one test may stop and freeze.
+/// A ZooKeeper server that belongs to one test.
 pub struct OwnZooKeeper {
     pub server: PrivateZooKeeper,
     data: TempDir,
 }
 
-/// One that was stopped, and has its data still.
+/// A stopped server that still has its data.
 pub struct StoppedZooKeeper(OwnZooKeeper);
 
-/// What a server had written down at some time.
+/// A copy of a server's data.
 pub struct ZooKeeperBackup(TempDir);
 
 impl OwnZooKeeper {
-    /// Blocks for about a second: until the server serves.
+    /// Starts a server. Blocks for about a second, until the server serves.
     pub fn start() -> Self {
         let data = scratch::temp_dir();
         let server =
@@ -34,7 +34,7 @@ impl OwnZooKeeper {
         Self { server, data }
     }
 
-    /// A copy of its data, taken while it is stopped for a moment.
+    /// Copies the data of the server, which is stopped for a moment.
     pub async fn back_up(self) -> (Self, ZooKeeperBackup) {
         self.while_stopped(|data| {
             let copy = scratch::temp_dir();
@@ -44,7 +44,7 @@ impl OwnZooKeeper {
         .await
     }
 
-    /// As it was when the copy was taken.
+    /// Replaces the data of the server by a backup.
     pub async fn restore(self, backup: &ZooKeeperBackup) -> Self {
         let from = backup.0.path().to_owned();
         let restore = move |data: PathBuf| {
@@ -54,12 +54,12 @@ impl OwnZooKeeper {
         self.while_stopped(restore).await.0
     }
 
-    /// As if it had never served a client.
+    /// Removes the data of the server, as if no client had ever written.
     pub async fn wipe(self) -> Self {
         self.while_stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
     }
 
-    /// Started again on the same data, and from now on it keeps no session for longer than this.
+    /// Restarts the server on the same data, with this limit on session timeouts.
     pub async fn with_max_session(self, most: Duration) -> Self {
         let change = move |data: PathBuf| {
             let file = data.parent().expect("below the server's folder").join("zoo.cfg");
@@ -72,7 +72,7 @@ impl OwnZooKeeper {
         self.while_stopped(change).await.0
     }
 
-    /// All connections are closed, and no client is answered.
+    /// Stops the server. All connections are closed, and no client is answered.
     pub async fn stop(mut self) -> StoppedZooKeeper {
         let stopped = spawn_blocking(move || {
             self.server.stop();
@@ -81,7 +81,7 @@ impl OwnZooKeeper {
         stopped.await.expect("no panic")
     }
 
-    /// Does something to the data of the stopped server, and starts it again.
+    /// Stops the server, changes its data, and starts it again.
     async fn while_stopped<R: Send + 'static>(
         self,
         change: impl FnOnce(PathBuf) -> R + Send + 'static,
@@ -94,7 +94,7 @@ impl OwnZooKeeper {
 }
 
 impl StoppedZooKeeper {
-    /// On the same port, with the same data.
+    /// Starts the server on the same port, with the same data.
     pub async fn restart(mut self) -> OwnZooKeeper {
         let started = spawn_blocking(move || {
             self.0.server.restart().expect("ZooKeeper starts again");

@@ -1,4 +1,4 @@
-//! Reads and changes the nodes of ZooKeeper without a gateway, like another client.
+//! Reads and changes the nodes of ZooKeeper without a gateway, as another client.
 
 use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -9,40 +9,42 @@ use zookeeper_client::{
     Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
 };
 
-/// Between two tries to connect.
+/// The pause between two tries to connect.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The super user of those servers that have one.
+/// The super user, on servers that have one.
 const SUPER: (&str, &[u8]) = ("digest", b"super:super");
 
-/// What stands below one root.
+/// The nodes below one root.
 pub struct ZnodeTree {
     client: Client,
     root: String,
 }
 
-/// Which nodes were made below `/locks`.
+/// Records the nodes that are made below `/locks`.
 pub struct LockNodeWatch<'t> {
     tree: &'t ZnodeTree,
     events: PersistentWatcher,
 }
 
 impl ZnodeTree {
+    /// Connects to a server.
+    ///
     /// # Panics
     /// If the server does not serve soon.
     pub async fn connect(server: SocketAddr, root: &str) -> Self {
         Self::connect_to_any(&server.to_string(), root).await
     }
 
-    /// `servers`: of one ensemble, with commas between them. One that has lost sight of the other servers may look for
-    /// them for a minute, and serves no client meanwhile.
+    /// Connects to one of `servers`, which are the addresses of one ensemble with commas between them. A server that
+    /// has lost the other servers may look for them for a minute, and serves no client meanwhile.
     ///
     /// # Panics
-    /// If none of them serves soon.
+    /// If none of the servers serves soon.
     pub async fn connect_to_any(servers: &str, root: &str) -> Self {
         let connects = async {
             loop {
-                // Servers without a super user take the name and let it pass.
+                // Servers without a super user accept the name, and give it no special rights.
                 let connector = Client::connector()
                     .with_session_timeout(Duration::from_secs(30))
                     .with_auth(SUPER.0, SUPER.1);
@@ -56,7 +58,7 @@ impl ZnodeTree {
         Self { client, root: root.to_owned() }
     }
 
-    /// Every path below the root, without it.
+    /// The paths of all nodes below the root, without the root's own path in front.
     pub async fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut open = vec![String::new()];
@@ -66,7 +68,7 @@ impl ZnodeTree {
                     open.extend(children.into_iter().map(|child| format!("{path}/{child}")));
                     found.push(path);
                 }
-                // It went while we looked.
+                // The node was deleted after its parent was listed.
                 Err(Error::NoNode) => {}
                 Err(error) => panic!("list `{}{path}`: {error}", self.root),
             }
@@ -76,24 +78,24 @@ impl ZnodeTree {
         found
     }
 
-    /// Follows from now on which nodes are made below `/locks`, also those that are gone again.
+    /// Records from now on the nodes that are made below `/locks`, including nodes that are deleted soon.
     ///
     /// # Panics
-    /// If ZooKeeper does not let us watch.
+    /// If ZooKeeper refuses the watch.
     pub async fn follow_locks(&self) -> LockNodeWatch<'_> {
         let path = format!("{}/locks", self.root);
         let events = self.client.watch(&path, AddWatchMode::PersistentRecursive).await;
         LockNodeWatch { tree: self, events: events.expect("locks can be watched") }
     }
 
-    /// The lock nodes of all keys: what holds or waits.
+    /// The lock nodes of all keys, which belong to holders and waiters.
     pub async fn locks(&self) -> Vec<String> {
         let mut paths = self.paths().await;
         paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 4);
         paths
     }
 
-    /// Waits until the lock nodes are as wanted.
+    /// Waits until `wanted` accepts the lock nodes.
     pub async fn wait_locks(&self, what: &str, wanted: impl Fn(&[String]) -> bool) {
         let mut changes =
             self.client.watch(&self.root, AddWatchMode::PersistentRecursive).await.expect("a watch");
@@ -116,7 +118,7 @@ impl ZnodeTree {
         self.wait_locks("none left", <[String]>::is_empty).await;
     }
 
-    /// Waits until so many wait in the queue behind a holder, and no other key has a holder or a waiter.
+    /// Waits until there are one holder and this number of waiters, over all keys.
     pub async fn wait_waiters(&self, waiters: usize) {
         let what = format!("a holder and {waiters} waiters");
         self.wait_locks(&what, |locks| locks.len() == 1 + waiters).await;
@@ -131,7 +133,7 @@ impl ZnodeTree {
         stat.expect("the node exists").czxid.try_into().expect("zxids are positive")
     }
 
-    /// How often the data of a node was written since it was made.
+    /// The number of times that the data of a node was written after the node was made.
     ///
     /// # Panics
     /// If there is no such node.
@@ -140,23 +142,23 @@ impl ZnodeTree {
         stat.expect("the node exists").version.try_into().expect("versions are positive")
     }
 
-    /// The registrations of the gateways' sessions, without the probe nodes beside them, which are created and
-    /// removed all the time.
+    /// The nodes by which sessions of gateways are registered, without the probe nodes beside them: these are made
+    /// and removed all the time.
     pub async fn members(&self) -> Vec<String> {
         let mut paths = self.paths().await;
         paths.retain(|path| path.starts_with("/members/") && !path.ends_with("-probe"));
         paths
     }
 
-    /// The nodes that are there until they are deleted: of each its path, its data, and how often that was written.
+    /// The persistent nodes: of each its path, its data, and the number of times the data was written.
     ///
     /// # Panics
-    /// If a node goes meanwhile.
+    /// If a node is deleted meanwhile.
     pub async fn persistent_nodes(&self) -> Vec<Value> {
         let mut found = Vec::new();
         for path in self.paths().await {
             let (data, stat) = self.client.get_data(&format!("{}{path}", self.root)).await.expect("there");
-            // Containers have an owner as well.
+            // ZooKeeper reports an ephemeral owner for container nodes as well, so these are left out.
             if stat.ephemeral_owner == 0 {
                 let data = String::from_utf8(data).expect("text");
                 found.push(json!({"path": path, "data": data, "written": stat.version}));
@@ -165,10 +167,10 @@ impl ZnodeTree {
         found
     }
 
-    /// Makes such nodes again, each written as often as it was.
+    /// Makes nodes again that [`Self::persistent_nodes`] has returned. Each is written as many times as before.
     ///
     /// # Panics
-    /// If one is there, or this is no list of nodes.
+    /// If one of the nodes exists, or the list has another form.
     pub async fn restore(&self, nodes: &[Value]) {
         let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
         self.client.mkdir(&self.root, &anyone).await.expect("ZooKeeper serves");
@@ -181,12 +183,16 @@ impl ZnodeTree {
         }
     }
 
+    /// The data of a node.
+    ///
     /// # Panics
     /// If there is no such node.
     pub async fn data(&self, path: &str) -> Vec<u8> {
         self.try_data(path).await.expect("the node exists")
     }
 
+    /// The data of a node, or `None` if there is no such node.
+    ///
     /// # Panics
     /// If ZooKeeper does not serve.
     pub async fn try_data(&self, path: &str) -> Option<Vec<u8>> {
@@ -200,7 +206,7 @@ impl ZnodeTree {
     /// Makes one persistent node below the root, as another client would.
     ///
     /// # Panics
-    /// If it is there, or its parent is not.
+    /// If the node exists, or its parent does not.
     pub async fn create(&self, path: &str, data: &[u8]) {
         let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
         let made = self.client.create(&format!("{}{path}", self.root), data, &anyone).await;
@@ -210,26 +216,26 @@ impl ZnodeTree {
     /// Writes the data of one node, as another client would.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the node does not exist.
     pub async fn set(&self, path: &str, data: &[u8]) {
         let set = self.client.set_data(&format!("{}{path}", self.root), data, None).await;
         set.unwrap_or_else(|error| panic!("set `{}{path}`: {error}", self.root));
     }
 
-    /// Lets only this machine change one node.
+    /// Sets the ACL of one node: only clients at 127.0.0.1 may use it.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the node does not exist.
     pub async fn restrict(&self, path: &str) {
         let local = [Acl::new(Permission::ALL, AuthId::new("ip", "127.0.0.1"))];
         let set = self.client.set_acl(&format!("{}{path}", self.root), &local, None).await;
         set.unwrap_or_else(|error| panic!("setAcl `{}{path}`: {error}", self.root));
     }
 
-    /// The ACL of one node: `ip:127.0.0.1` may do anything.
+    /// The ACL of one node. `ip:127.0.0.1` means that clients at this address have rights.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the node does not exist.
     pub async fn access(&self, path: &str) -> Vec<String> {
         let (acls, _) = self.client.get_acl(&format!("{}{path}", self.root)).await.expect("there");
         acls.iter().map(|acl| format!("{}:{}", acl.scheme(), acl.id())).collect()
@@ -242,7 +248,7 @@ impl ZnodeTree {
 }
 
 impl LockNodeWatch<'_> {
-    /// The whole paths of those that were made before this was called.
+    /// Ends the recording. Returns the whole paths of the nodes that were made before the call.
     pub async fn stop(mut self) -> BTreeSet<String> {
         const LAST: &str = "/locks/made-last";
         self.tree.create(LAST, b"").await;
@@ -265,7 +271,7 @@ mod tests {
     use super::*;
     use crate::zookeeper::{fresh_root, shared};
 
-    /// The tree reports lock nodes when they are created and when they are deleted, apart from their parents.
+    /// The tree reports lock nodes, and not their parents, from their creation to their deletion.
     #[tokio::test]
     async fn lock_nodes_appear_and_disappear() {
         let root = fresh_root();

@@ -1,4 +1,4 @@
-//! Passes the messages of one connection on, unless the link delays, loses or traps them.
+//! Passes the messages of one connection on, unless the proxy delays them, loses them, or applies a fault.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use super::{
     trap::FaultTrap,
 };
 
-/// Messages with their length in front.
+/// Splits a stream into messages, by the length at the beginning of each message.
 struct ZkMessageReader {
     stream: OwnedReadHalf,
     read: BytesMut,
@@ -36,7 +36,7 @@ impl ZkMessageReader {
         Self { stream, read: BytesMut::new() }
     }
 
-    /// `None` at the end.
+    /// The next message with its length, or `None` at the end of the stream.
     ///
     /// # Cancellation
     /// Dropping the future loses nothing.
@@ -54,7 +54,7 @@ impl ZkMessageReader {
     }
 }
 
-/// Traps that were sprung by requests whose answers are still to come, by the requests' numbers.
+/// The traps of requests whose answers are still to come, by the numbers of the requests.
 type PendingReplies = Mutex<HashMap<i32, FaultTrap>>;
 
 pub(super) async fn pass(line: Arc<LinkState>, client: TcpStream) -> io::Result<()> {
@@ -121,7 +121,7 @@ async fn forward_requests(
     }
 }
 
-/// Request number 2^31 - 1, operation -11 (close session).
+/// A request to close the session: request number 2^31 - 1, operation -11.
 const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf5];
 
 async fn forward_replies(
@@ -142,7 +142,7 @@ async fn forward_replies(
                 sprung.send(()).ok();
                 return Ok(());
             }
-            // The answer to the link's own request to close the session. No client has sent that request.
+            // This is the answer to the proxy's own request to close the session. No client has sent that request.
             None if number == i32::MAX => return Ok(()),
             None => {}
         }

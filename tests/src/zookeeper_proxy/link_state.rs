@@ -1,4 +1,4 @@
-//! The state that all connections of one link share, and the trap that waits.
+//! The state that all connections of one proxy share, and the fault that waits for its operation.
 
 use std::{
     net::SocketAddr,
@@ -13,13 +13,13 @@ use super::{LockNodeOperation, trap::FaultTrap};
 pub(super) struct LinkState {
     pub(super) server: SocketAddr,
     pub(super) state: watch::Sender<LinkMode>,
-    /// How many times connections were broken. This is a count of events, because the state may be whole again before
-    /// it is read.
+    /// The number of times that connections were broken. It is a count, because the state may change back before a
+    /// connection reads it.
     pub(super) breaks: watch::Sender<u64>,
     pub(super) delay: watch::Sender<Duration>,
-    /// Connections end with a reset.
+    /// True if connections end with a TCP reset.
     pub(super) abrupt: AtomicBool,
-    /// How many times sessions were ended on demand.
+    /// The number of times that the test has ended the sessions.
     pub(super) endings: watch::Sender<u64>,
     pub(super) trap: Mutex<Option<FaultTrap>>,
 }
@@ -59,7 +59,7 @@ impl LinkState {
         self.breaks.send_modify(|times| *times += 1);
     }
 
-    /// The trap that this message springs.
+    /// Takes the trap out, if this message is the operation that it waits for.
     pub(super) fn take_matching_trap(&self, message: &[u8]) -> Option<FaultTrap> {
         let does = LockNodeOperation::parse(message);
         self.trap().take_if(|trap| does.contains(&trap.operation))

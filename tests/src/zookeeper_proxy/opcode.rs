@@ -1,14 +1,14 @@
-//! The effect of a message on lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
+//! The effect of a message on lock nodes, parsed from the bytes of ZooKeeper's protocol.
 
 use fencegate_policies::plan::LockMode;
 use fencegate_recipe::layout::LockQueueLayout;
 
-/// An operation on a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
+/// An operation on a lock node or on `meta`. No other message, such as a heartbeat, can have a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockNodeOperation {
-    /// One lock node is made, alone or together with its parent.
+    /// Makes a lock node: a single create, or a transaction that makes lock nodes and deletes none.
     Create,
-    /// One lock node is deleted, alone or together with its parent.
+    /// Deletes a lock node: a single delete, or a transaction that deletes lock nodes and makes none.
     Delete,
     /// A transaction that makes a lock node: the first node of a key, the nodes of a set, or a yield.
     Multi,
@@ -19,7 +19,7 @@ pub enum LockNodeOperation {
 }
 
 impl LockNodeOperation {
-    /// All operations that this message counts as. The list is empty where the message names no lock node and does not
+    /// The operations as which this message counts. The list is empty if the message names no lock node and does not
     /// write to `meta`.
     pub(super) fn parse(message: &[u8]) -> &'static [Self] {
         const META: &[u8] = b"\"base\":";
@@ -63,15 +63,16 @@ const CHECK: i32 = 13;
 const MULTI: i32 = 14;
 const CREATE_2: i32 = 15;
 
-/// The n-th 32-bit number of a message: 0 is its length, 1 the number of the request, and 2 in a request the operation.
+/// The n-th 32-bit number of a message. Number 0 is the length, 1 the number of the request, and 2, in a request,
+/// the code of the operation.
 pub(super) fn read_i32(message: &[u8], n: usize) -> Option<i32> {
     message.chunks_exact(4).nth(n).map(|bytes| i32::from_be_bytes(bytes.try_into().expect("four")))
 }
 
-/// Each step of a transaction, with its path.
+/// The code and the path of each step of a transaction.
 fn steps(mut rest: &[u8]) -> Vec<(i32, &[u8])> {
     let mut steps = Vec::new();
-    // Each step begins with its code, a flag that marks the end, and a place for an error.
+    // A step begins with its code, a flag that marks the end of the list, and a field for an error.
     while let Some(code) = take_i32(&mut rest).filter(|code| *code > 0) {
         rest = rest.get(5..).unwrap_or_default();
         let Some(path) = take_text(&mut rest) else { break };

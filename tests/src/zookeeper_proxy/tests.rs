@@ -1,4 +1,4 @@
-//! The link applies its faults to messages, against a real ZooKeeper.
+//! Tests of the proxy's faults, against a real ZooKeeper.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::{origin::Latch, zookeeper};
 struct TestConnection {
     link: ZooKeeperProxy,
     client: Client,
-    /// Reaches the server without the link.
+    /// A client that reaches the server without the proxy.
     witness: Client,
     root: String,
 }
@@ -44,7 +44,7 @@ impl TestConnection {
     }
 }
 
-/// The operation whose answer is lost was done, and its connection ends.
+/// If an answer is lost, the operation was still carried out, and the connection ends.
 #[tokio::test]
 async fn lost_answer_keeps_effect_and_disconnects() {
     let all = TestConnection::new().await;
@@ -102,12 +102,13 @@ async fn ended_session_loses_its_nodes() {
     assert_eq!(all.nodes().await, 0);
 }
 
-/// A silent link passes no answer in either direction, and its reset is reported as an error to the client.
+/// A silent proxy passes no message in either direction, and its reset is an error for the client.
 #[tokio::test]
 async fn silent_link_blocks_until_reset() {
     let all = TestConnection::new().await;
     for lose in [ZooKeeperProxy::lose_replies, ZooKeeperProxy::lose_requests, ZooKeeperProxy::lose_all] {
-        // A request that the client makes while it is disconnected is sent later, so it is not lost.
+        // Wait until the client is connected. A client sends requests of a disconnected time later, so these would
+        // not be lost.
         all.client.list_children(&all.root).await.expect("connected");
         lose(&all.link);
         let mut created = std::pin::pin!(all.create());

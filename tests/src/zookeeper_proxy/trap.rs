@@ -1,4 +1,4 @@
-//! The fate of the next operation of a kind, and the signal that the operation has met it.
+//! The fault of the next operation of a kind, and the signal that it was applied.
 
 use fencegate_testkit::wait::wait_until;
 use tokio::sync::oneshot;
@@ -6,14 +6,14 @@ use tokio::sync::oneshot;
 use super::LockNodeOperation;
 use crate::origin::Latch;
 
-/// What becomes of an operation.
+/// The fault of an operation.
 #[derive(Debug, Clone)]
 pub enum OperationFault {
-    /// The operation never arrives, and neither does any later message of its connection.
+    /// The operation does not arrive, and neither does any later message of its connection.
     Vanishes,
-    /// The operation is done, and the connection breaks before its answer.
+    /// The operation is carried out, and the connection breaks before its answer.
     AnswerLost,
-    /// The operation is done. Its answer, and every message behind it, waits for the latch.
+    /// The operation is carried out. Its answer, and every message after it, waits for the latch.
     AnswerHeld(Latch),
 }
 
@@ -23,15 +23,17 @@ pub(super) struct FaultTrap {
     pub(super) sprung: oneshot::Sender<()>,
 }
 
-/// Returns when the operation has got its fault.
+/// A wait until the fault was applied to the operation.
 pub struct FaultTriggered {
     pub(super) what: String,
     pub(super) event: oneshot::Receiver<()>,
 }
 
 impl FaultTriggered {
+    /// Waits until the fault was applied.
+    ///
     /// # Panics
-    /// If it did not happen in time.
+    /// If the fault is not applied in time.
     pub async fn wait(self) {
         let Self { what, event } = self;
         wait_until(&what, event, || "nothing").await.expect("the link lives on");

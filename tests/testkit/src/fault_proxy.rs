@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::wait::wait_until;
 
-/// Passes bytes unchanged between its clients and a server, until it is told to do something else.
+/// Passes bytes unchanged between its clients and a server, until a fault is set.
 ///
 /// It runs on a thread of its own, so that a frozen or busy caller does not slow it. Dropping it closes every
 /// connection.

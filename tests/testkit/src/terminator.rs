@@ -52,7 +52,7 @@ impl TestCa {
     /// Signs a certificate for these DNS names and IP addresses.
     ///
     /// # Panics
-    /// If one of them is not a valid name.
+    /// If one of the names is not valid.
     pub fn sign(&self, names: &[&str]) -> SignedCertificate {
         self.sign_as(names, |_| ())
     }
@@ -77,7 +77,7 @@ impl TestCa {
     /// Signs a certificate that expired years ago, for these names and addresses; `names` may be empty.
     ///
     /// # Panics
-    /// If one of them is not a valid name.
+    /// If one of the names is not valid.
     pub fn sign_expired(&self, names: &[&str]) -> SignedCertificate {
         self.sign_as(names, |params| {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -88,7 +88,7 @@ impl TestCa {
     /// Signs a certificate for these names that expires after `valid`.
     ///
     /// # Panics
-    /// If one of them is not a valid name.
+    /// If one of the names is not valid.
     pub fn sign_for(&self, names: &[&str], valid: Duration) -> SignedCertificate {
         self.sign_as(names, |params| params.not_after = (SystemTime::now() + valid).into())
     }

@@ -74,7 +74,7 @@ impl PrivateZooKeeper {
             let mut zookeeper = Self { server: None, address, configuration, settings };
             match zookeeper.restart() {
                 Ok(()) => return Ok(zookeeper),
-                // The server found its port taken: another process took it after we saw that it was free. Try
+                // The server found its port taken: another process took it after the check that it was free. Try
                 // another port.
                 Err(StartZooKeeperError::Failed(log))
                     if tries < 5 && log.contains("Address already in use") => {}

@@ -33,7 +33,7 @@ pub fn break_connections(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResu
     })
 }
 
-/// Lets nothing pass between the first gateway and the service or its guard, without either side being told, and
+/// Lets nothing pass between the first gateway and the service or its guard, without a notice to either side, and
 /// then breaks the connections.
 pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {

@@ -106,7 +106,7 @@ impl TestDatabase {
     /// Waits until one session of the database waits for a lock.
     ///
     /// # Panics
-    /// If that does not happen in time.
+    /// If no session waits for a lock in time.
     pub fn wait_one_blocked(&self) {
         self.wait_blocked(1);
     }
@@ -115,7 +115,7 @@ impl TestDatabase {
     /// event.
     ///
     /// # Panics
-    /// If that does not happen in time.
+    /// If the number of waiting sessions does not become this number in time.
     pub fn wait_blocked(&self, sessions: usize) {
         const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         let until = Instant::now() + PATIENCE;

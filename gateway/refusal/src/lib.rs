@@ -282,7 +282,7 @@ mod tests {
         let found = "the body is not declared as JSON";
         for reason in [RefusalReason::KeyInvalid, RefusalReason::Malformed, RefusalReason::LeaseForbidden] {
             let detail = Refusal::new(reason, found).client_detail();
-            assert!(detail.starts_with("The body is not said to be JSON. "), "{detail}");
+            assert!(detail.starts_with("The body is not declared as JSON. "), "{detail}");
         }
         for reason in RefusalReason::ALL.iter().filter(|reason| {
             reason.outcome() != DispatchOutcome::NotDispatched || reason.status().is_server_error()

@@ -13,8 +13,8 @@ use fencegate_policies::{
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use fencegate_ticket::{
-    InvalidTenureTicketError, KeyFileError, TenureHolder, TenureTicket, TicketClaims, TicketError,
-    TicketSigner, TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
+    InvalidTenureTicketError, KeyFileError, TenureHolder, TenureTicket, TicketClaims, TicketSigner,
+    TicketVerificationError, TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
 };
 use fencegate_zookeeper::{session::paths::ZkPaths, state::HighestEpochTracker};
 use hyper::header::HeaderValue;
@@ -140,8 +140,8 @@ impl TicketIssuer {
     ///
     /// # Errors
     /// Returns a [`TicketError`] if the ticket is not valid.
-    pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketError> {
-        let unknown = TicketError::Invalid(InvalidTenureTicketError::UnknownKey);
+    pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketVerificationError> {
+        let unknown = TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey);
         let Some(served) = self.memory.installation() else { return Err(unknown) };
         let mut bad = unknown;
         for verifier in &self.verifiers {

@@ -35,11 +35,11 @@ mod view;
 
 pub use self::heartbeat::BEAT;
 pub use self::{
-    admit_reply::{AdmitReply, ChangeFuture, DispatchName, InFlightDispatch},
+    admit_reply::{ChangeFuture, DispatchName, InFlightDispatch, PostgresAdmissionOutcome},
     config::{PostgresConfig, SCHEMA, UnusableDatabaseError},
     error::PostgresError,
     import::{DbSchemaContent, ImportLock},
-    import_transaction::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
+    import_transaction::{ImportHeader, ImportTransaction, ImportedKeyRow, ImportedOpenExecution},
     instance::{GuardTimeLimits, PostgresStore},
     membership::{GuardMembershipLease, GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::{FORMAT, ImportMarker},

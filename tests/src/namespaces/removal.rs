@@ -36,10 +36,10 @@ impl Drop for NamespaceCleanup {
 }
 
 /// Removes what killed tests have left behind.
-pub(super) fn sweep() {
+pub(super) fn remove_stale_namespaces() {
     for place in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = place.file_name().to_string_lossy().into_owned();
-        if is_left(&name) {
+        if is_stale_namespace(&name) {
             // Another process may be sweeping, too.
             drop(Command::new("ip").args(["netns", "del", &name]).stderr(Stdio::null()).status());
         }
@@ -47,7 +47,7 @@ pub(super) fn sweep() {
 }
 
 /// Its process is gone.
-fn is_left(name: &str) -> bool {
+fn is_stale_namespace(name: &str) -> bool {
     let owner = name.strip_prefix(OURS).and_then(|rest| rest.split('-').next());
     owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists())
 }

@@ -55,7 +55,7 @@ impl PostgresStore {
     /// background.
     ///
     /// `target`: the endpoint or address to which the dispatch was sent, if known.
-    pub fn watch_doubt(
+    pub fn require_uptime_for_doubt(
         &self,
         dispatch: &InFlightDispatch,
         target: Option<DispatchTarget>,

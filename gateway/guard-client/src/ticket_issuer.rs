@@ -139,7 +139,7 @@ impl TicketIssuer {
     /// Verifies a ticket: a gateway of this installation has signed it, and it has not expired.
     ///
     /// # Errors
-    /// Returns a [`TicketError`] if the ticket is not valid.
+    /// Returns a [`TicketVerificationError`] if the ticket is not valid.
     pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketVerificationError> {
         let unknown = TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey);
         let Some(served) = self.memory.installation() else { return Err(unknown) };

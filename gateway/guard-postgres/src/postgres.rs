@@ -5,7 +5,7 @@
 //!
 //! - [`PostgresConfig`]: where the database is, and its requirements
 //! - [`PostgresStore`]: one guard in it: its instance, its [`GuardMembershipLease`], its requests
-//! - [`AdmitReply`]: the result of one check of the keys of a claim
+//! - [`PostgresAdmissionOutcome`]: the result of one check of the keys of a claim
 //! - [`PostgresOperationLock`]: the right to decide over an operation, which is a row, too
 //! - [`PostgresError`]: why the database gave no reply
 

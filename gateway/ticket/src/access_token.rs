@@ -161,7 +161,7 @@ impl AccessTokenVerifier {
     /// issuer and verify the token again.
     ///
     /// # Errors
-    /// Returns [`AccessTokenError`] if the token is not valid.
+    /// Returns [`AccessTokenVerificationError`] if the token is not valid.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<AccessToken>, AccessTokenVerificationError> {
         if token.len() > LONGEST_ACCESS_TOKEN {
             return Err(AccessTokenVerificationError::TooLong);

@@ -92,7 +92,7 @@ impl VerifiedTicket {
     /// mode.
     ///
     /// # Errors
-    /// Returns [`TicketError::Key`] if the valid ticket was sent along with another claim.
+    /// Returns [`TicketVerificationError::Key`] if the valid ticket was sent along with another claim.
     pub fn check_matches<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
@@ -116,7 +116,7 @@ impl VerifiedTicket {
     /// Checks that the ticket allows a dispatch that may begin until `not_after`.
     ///
     /// # Errors
-    /// Returns [`TicketError::Key`] if the ticket only allows dispatches until an earlier moment.
+    /// Returns [`TicketVerificationError::Key`] if the ticket only allows dispatches until an earlier moment.
     pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketVerificationError> {
         match self.not_after {
             Some(bound) if not_after.unix_ms() > bound => {

@@ -173,7 +173,7 @@ impl VerifyingKey {
         validation.set_audience(&rules.audiences);
         validation.set_issuer(std::slice::from_ref(&rules.issuer));
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
-        // The times are checked by this crate with the caller's clock: `ValidTime::check`.
+        // The times are checked by this crate with the caller's clock: `TokenValidityPeriod::check`.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         let decoding = DecodingKey::from_jwk(jwk).ok()?;

@@ -68,7 +68,7 @@ impl TicketVerifier {
     /// [`VerifyingKeys::wait_for_unknown_key`], so that the caller can fetch the key.
     ///
     /// # Errors
-    /// Returns [`TicketError`], but never [`TicketError::Missing`] or [`TicketError::Key`].
+    /// Returns [`TicketVerificationError`], but never [`TicketVerificationError::Missing`] or [`TicketVerificationError::Key`].
     pub fn verify(
         &self,
         ticket: &[u8],

@@ -299,7 +299,7 @@ impl VerifyingKeys {
 /// Shows the names of the keys in place of the text.
 impl fmt::Debug for LoadedVerifyingKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CurrentKeys").field(&self.set.kids()).finish()
+        f.debug_tuple("LoadedVerifyingKeys").field(&self.set.kids()).finish()
     }
 }
 

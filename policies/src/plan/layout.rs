@@ -50,7 +50,7 @@ pub enum LockLocation {
     /// Below the root, with several holders. A semaphore has exclusive mode and one key, and is not kept between
     /// requests. The [key of its last permit](ResourceKey::for_permit) is not too long.
     Semaphore { permits: PermitCount },
-    /// `path`: the path of the parent of the lock nodes; with [`ForeignLayout::ExclusiveNode`], that of the node
+    /// `path`: the path of the parent of the lock nodes; with [`ForeignLockLayout::ExclusiveNode`], that of the node
     /// itself.
     Foreign { layout: ForeignLockLayout, path: Arc<str> },
 }

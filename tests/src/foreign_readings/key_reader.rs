@@ -73,7 +73,7 @@ impl Default for KeyReader {
 }
 
 impl KeyReader {
-    /// The value from which a key is made: [`Reading::Nothing`] if it is missing, [`Reading::Unreadable`] if the
+    /// The value from which a key is made: [`ParserReading::Nothing`] if it is missing, [`ParserReading::Unreadable`] if the
     /// request is refused.
     pub fn reading(&self, part: RequestPart, text: &str) -> ParserReading {
         let key = match part {

@@ -130,7 +130,7 @@ impl EndpointAddresses {
     }
 
     /// Returns all addresses in the order in which to try them. Each call begins with another address. Addresses that
-    /// could not be reached come later, and silent ones last. Waits as [`AddressSet::all`] does.
+    /// could not be reached come later, and silent ones last. Waits as [`EndpointAddresses::all`] does.
     pub(crate) async fn rotated_addresses(&self) -> Vec<Arc<ResolvedEndpoint>> {
         let mut all = self.all().await;
         if all.len() > 1 {
@@ -142,7 +142,7 @@ impl EndpointAddresses {
     }
 
     /// Returns the addresses, with those that lookups have found recently; `None` if no lookup has found an address.
-    /// Waits as [`AddressSet::all`] does.
+    /// Waits as [`EndpointAddresses::all`] does.
     pub(crate) async fn known_and_recent_targets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);

@@ -84,7 +84,7 @@ pub(crate) fn parse_operation(
 /// Reads the ticket of a request.
 ///
 /// # Errors
-/// Returns [`TicketError::Missing`], or [`InvalidTenureTicketError::Repeated`] for two tickets: two readers could take
+/// Returns [`TicketVerificationError::Missing`], or [`InvalidTenureTicketError::Repeated`] for two tickets: two readers could take
 /// different ones.
 pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketVerificationError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();

@@ -49,13 +49,13 @@ pub fn find_conflicts(ours: &PublishedLockRules, theirs: &PublishedLockRules) ->
     let mut found: HashSet<usize> = leased.at.into_iter().collect();
     let mut ours = ComparedPlan::new(ours);
     let mut theirs = ComparedPlan::new(theirs);
-    pair_twins(&mut ours, &mut theirs);
+    pair_equivalent_routes(&mut ours, &mut theirs);
     for (at, twin) in ours.twin.iter().enumerate() {
         if twin.is_some_and(|twin| !ours.routes[at].has_common_lock(&theirs.routes[twin])) {
             found.insert(at);
         }
     }
-    let Some(pairs) = crossing_pairs(&ours, &theirs) else {
+    let Some(pairs) = pairs_with_changed_precedence(&ours, &theirs) else {
         return PlanConflictReport { ours: (0..all).collect(), unfinished: true };
     };
     for (one, other) in pairs {
@@ -112,7 +112,7 @@ impl PublishedFencedRoute {
 
 /// Each route has at most one twin: the first route of the other plan that takes the same requests for the same
 /// service and has no twin yet.
-fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
+fn pair_equivalent_routes(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
     fn match_criteria(
         route: &PublishedFencedRoute,
     ) -> (&[String], &[PublishedPathSegment], &PublishedMatchConditions) {
@@ -135,7 +135,7 @@ fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
 
 /// Pairs of routes of which one may take requests that the other takes in the other plan; `None` if there are too many
 /// to compare.
-fn crossing_pairs(ours: &ComparedPlan, theirs: &ComparedPlan) -> Option<Vec<(usize, usize)>> {
+fn pairs_with_changed_precedence(ours: &ComparedPlan, theirs: &ComparedPlan) -> Option<Vec<(usize, usize)>> {
     let alone = |side: &ComparedPlan| -> Vec<usize> {
         (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect()
     };
@@ -176,12 +176,12 @@ fn may_match_same_request(ours: &ComparedPlan, one: usize, theirs: &ComparedPlan
         || there.methods.is_empty()
         || route.methods.iter().any(|method| there.methods.contains(method));
     methods
-        && paths_meet(&route.path, &there.path)
+        && may_paths_overlap(&route.path, &there.path)
         && ours.is_same_service(one, theirs, other)
         && ours.conditions[one].has_common_request(&theirs.conditions[other])
 }
 
-fn paths_meet(ours: &[PublishedPathSegment], theirs: &[PublishedPathSegment]) -> bool {
+fn may_paths_overlap(ours: &[PublishedPathSegment], theirs: &[PublishedPathSegment]) -> bool {
     let mut ours = ours.iter();
     let mut theirs = theirs.iter();
     loop {

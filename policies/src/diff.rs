@@ -13,7 +13,7 @@ use crate::{
     path::PathTemplate,
     plan::{
         CommonServingPlan, Enforcement, GatewayPlan, IdempotencyStore, MatchConditions, Route,
-        UnmatchedPolicy, Upstream, UpstreamId,
+        UnmatchedRequestPolicy, Upstream, UpstreamId,
     },
 };
 
@@ -107,8 +107,8 @@ fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Ve
     let before = &old.serving;
     let after = &new.serving;
     let passed = |plan: &CommonServingPlan| match plan.unmatched {
-        UnmatchedPolicy::Reject => None,
-        UnmatchedPolicy::Pass(id) => Some(upstream_name(plan, id).to_owned()),
+        UnmatchedRequestPolicy::Reject => None,
+        UnmatchedRequestPolicy::Pass(id) => Some(upstream_name(plan, id).to_owned()),
     };
     let listens = &before.listener;
     let will_listen = &after.listener;

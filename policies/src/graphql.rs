@@ -69,7 +69,7 @@ impl GraphqlOperation {
                 && !has_word(&document, "mutation")
                 && !has_word(&document, "subscription")
                 // An empty name counts as absent, as it does for servers.
-                && runs_query(&document, operation_name.as_deref().filter(|name| !name.is_empty()))
+                && is_query_only(&document, operation_name.as_deref().filter(|name| !name.is_empty()))
         });
         if only_reads && query.is_none_or(str::is_empty) { Self::Query } else { Self::Mutation }
     }
@@ -77,7 +77,7 @@ impl GraphqlOperation {
 
 /// Whether a document has only queries and fragments, and runs one of them: the query named `wanted`, or without a name
 /// the only query.
-fn runs_query(document: &str, wanted: Option<&str>) -> bool {
+fn is_query_only(document: &str, wanted: Option<&str>) -> bool {
     let tree = Parser::new(document).recursion_limit(DEEPEST).token_limit(MOST_TOKENS).parse();
     if tree.errors().len() > 0 {
         return false;

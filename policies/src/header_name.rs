@@ -32,7 +32,7 @@ pub fn same_field(one: &str, other: &str) -> bool {
 }
 
 /// Whether a text is a token, the form of header field names and methods (RFC 9110, section 5.6.2).
-pub(crate) fn is_token(name: &str) -> bool {
+pub(crate) fn is_http_token(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }

@@ -34,7 +34,7 @@ mod values;
 
 pub use body::BodyValues;
 pub use claims::{AmbiguousClaimsError, ClaimValues};
-pub use condition_body::ConditionBody;
+pub use condition_body::RouteConditionBody;
 pub use conflict::{CompleteBody, RequestParameterSources};
 pub(crate) use conflict::{compare_members_with_other_sources, compare_with_other_sources};
 pub use content_declaration::ContentDeclaration;
@@ -48,7 +48,7 @@ pub(crate) use json::{JsonScalar, JsonValues};
 pub(crate) use list::ExpandedKeys;
 pub use lock_path::{LockPathErrorKind, LockPathTemplate, ParseLockPathError};
 pub use parse::{KeyTemplateErrorKind, ParseKeyTemplateError};
-pub(crate) use pattern::{PatternText, ValuePattern};
+pub(crate) use pattern::{PatternProbePart, ValuePattern};
 pub use pointer::JsonPointer;
 pub(crate) use pointer::{PointerStep, format_steps};
 pub use resource::{InvalidKeyError, KeySetSizeError, ParseKeyError, ResourceKey, join_keys};

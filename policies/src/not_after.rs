@@ -76,7 +76,7 @@ impl NotAfter {
         let mut uptime = None;
         while rest.eat(b';') {
             rest.skip_spaces();
-            let key = rest.key().ok_or(Error::Parameter)?;
+            let key = rest.parse_parameter_key().ok_or(Error::Parameter)?;
             let item = if rest.eat(b'=') { rest.bare_item() } else { Some(BareItem::Other) };
             let item = item.ok_or(Error::Parameter)?;
             let before = match (key, item) {
@@ -204,7 +204,7 @@ impl<'a> StructuredItemParser<'a> {
     }
 
     /// Reads the key of a parameter (RFC 9651, section 4.2.3.3).
-    fn key(&mut self) -> Option<&'a [u8]> {
+    fn parse_parameter_key(&mut self) -> Option<&'a [u8]> {
         let first = *self.0.first()?;
         let begins = first.is_ascii_lowercase() || first == b'*';
         let is_of_key =

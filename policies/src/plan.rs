@@ -38,7 +38,7 @@ pub use admin::AdminListenerSettings;
 pub use balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use body_conditions::{BodyCondition, ConditionValue};
-pub use conditions::{MatchConditions, MatchError};
+pub use conditions::{MatchConditions, MatchConditionsError};
 pub use cors::{AllowedOrigins, CorsSettings, OriginPattern, ParseOriginError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
@@ -47,13 +47,16 @@ pub use fence::{
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
 pub use guard::{
-    GuardPlan, JournalSettings, MissingTokenPolicy, OutcomeProbeSettings, PostgresLocation, StoreLocation,
+    GuardPlan, GuardStoreLocation, JournalSettings, MissingFencingTokenPolicy, OutcomeProbeSettings,
+    PostgresLocation,
 };
 pub use inconclusive_statuses::InconclusiveStatuses;
 pub use jwt::{EffectiveIssuer, JwksSource, JwtAlgorithm, JwtIssuer, JwtSettings};
-pub use layout::{ForeignLayout, LockLayout, LockLocation, LockPlacement};
+pub use layout::{ForeignLockLayout, LockLayout, LockLocation, LockPlacement};
 pub use leases::{KeyPattern, LeaseGrantSettings, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
-pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
+pub use listener::{
+    ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocolMode,
+};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
 pub use once::{
     ClientOperationName, EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationNameError,
@@ -67,7 +70,7 @@ pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Rou
 pub use routing::{FindRouteError, RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
-pub use serving::{CommonServingPlan, SecondReading, UnmatchedPolicy};
+pub use serving::{AlternateRequestReading, CommonServingPlan, UnmatchedRequestPolicy};
 pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
 pub use tls::{ClientCertificateFiles, ClientTls, EffectiveClientTls};

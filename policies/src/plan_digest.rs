@@ -196,7 +196,7 @@ impl PublishedFencedRoute {
             methods: sorted(&mut route.methods.iter().cloned()),
             path: route.path.pieces().iter().map(PublishedPathSegment::from).collect(),
             conditions: PublishedMatchConditions::from_conditions(&route.conditions),
-            locks: locks(fence, upstream, &route.path),
+            locks: published_locks(fence, upstream, &route.path),
         }
     }
 }
@@ -241,7 +241,7 @@ impl PublishedFencedRoute {
 }
 
 /// The locks of a fence: two while it is migrated from one to the other, else one.
-fn locks(fence: &FenceRule, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
+fn published_locks(fence: &FenceRule, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
     let lock = |keys, placing| PublishedLock::new(keys, placing, path, fence.client_name);
     let ours = lock(&fence.keys, &fence.placing);
     let former = fence.former.as_ref();

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The wait in the `Prefer` lines of a request; `None` if there is none that can be parsed. A malformed preference is
 /// ignored, and never a reason to refuse the request.
 pub fn parse_wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
-    let preferences = lines.flat_map(|line| parts(line, b','));
+    let preferences = lines.flat_map(|line| split_outside_quotes(line, b','));
     // Only the first preference of a name counts (RFC 7240, section 2), even if it cannot be parsed.
     let value = preferences.filter_map(wait_value).next()?;
     seconds(value)
@@ -13,16 +13,16 @@ pub fn parse_wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration>
 
 /// Whether the client wants an immediate answer that its request was accepted (RFC 7240, section 4.1).
 pub fn has_respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut preferences = lines.flat_map(|line| parts(line, b','));
+    let mut preferences = lines.flat_map(|line| split_outside_quotes(line, b','));
     preferences.any(|preference| {
-        let name = parts(preference, b';').next().unwrap_or_default();
+        let name = split_outside_quotes(preference, b';').next().unwrap_or_default();
         name.trim_ascii().eq_ignore_ascii_case(b"respond-async")
     })
 }
 
 /// The value of a `wait` preference, without its parameters; `None` for another preference.
 fn wait_value(preference: &[u8]) -> Option<&[u8]> {
-    let preference = parts(preference, b';').next()?;
+    let preference = split_outside_quotes(preference, b';').next()?;
     let equals = preference.iter().position(|byte| *byte == b'=').unwrap_or(preference.len());
     let (name, value) = preference.split_at(equals);
     name.trim_ascii().eq_ignore_ascii_case(b"wait").then(|| value.strip_prefix(b"=").unwrap_or_default())
@@ -37,7 +37,7 @@ fn seconds(value: &[u8]) -> Option<Duration> {
 }
 
 /// Splits a text at a separator, except within a quoted string (RFC 9110, section 5.6.4).
-fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+fn split_outside_quotes(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     let mut escaped = false;
     text.split(move |byte| {

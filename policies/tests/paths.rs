@@ -12,7 +12,7 @@ use fencegate_policies::{
     file::load,
     key::{RequestValues, join_keys},
     path::{CanonicalPath, PathParams},
-    plan::{CommonServingPlan, SecondReading},
+    plan::{AlternateRequestReading, CommonServingPlan},
 };
 use proptest::prelude::*;
 
@@ -166,7 +166,7 @@ routes:
         let path = CanonicalPath::parse(target);
         assert_eq!(path.ambiguity(), None, "{target}");
         let found = plan.routes.find(method, &path, &()).expect("no conditions").expect("a route");
-        plan.find_second_reading(method, &path, &(), Some(&found), found.route.upstream).is_some()
+        plan.find_alternate_reading(method, &path, &(), Some(&found), found.route.upstream).is_some()
     };
     for target in [
         "/orders/42/cancel.json",
@@ -251,8 +251,8 @@ routes:
     ] {
         let path = CanonicalPath::parse(target);
         let found = plan.routes.find("GET", &path, &()).expect("no conditions").expect("a route");
-        let second = plan.find_second_reading("GET", &path, &(), Some(&found), found.route.upstream);
-        assert_eq!(second, refused.then_some(SecondReading::Suffix), "{target}");
+        let second = plan.find_alternate_reading("GET", &path, &(), Some(&found), found.route.upstream);
+        assert_eq!(second, refused.then_some(AlternateRequestReading::Suffix), "{target}");
     }
 }
 
@@ -292,32 +292,32 @@ routes:
         let path = CanonicalPath::parse(target);
         let found = plan.routes.find(method, &path, &()).expect("no conditions").expect("a route");
         let upstream = found.route.upstream;
-        let unmatched = plan.find_second_reading(method, &path, &(), None, upstream);
-        (plan.find_second_reading(method, &path, &(), Some(&found), upstream), unmatched)
+        let unmatched = plan.find_alternate_reading(method, &path, &(), None, upstream);
+        (plan.find_alternate_reading(method, &path, &(), Some(&found), upstream), unmatched)
     };
     for (method, target, reading) in [
-        ("HEAD", "/admin/7", SecondReading::Get),
-        ("HEAD", "/reports/secret", SecondReading::Get),
-        ("HEAD", "/ADMIN/7", SecondReading::Get),
-        ("GET", "/Admin/7", SecondReading::Spelling),
-        ("GET", "/%41dmin/7", SecondReading::Spelling),
-        ("GET", "/admin/7/", SecondReading::Spelling),
-        ("GET", "/aDmIn/x/", SecondReading::Spelling),
-        ("GET", "/STATE", SecondReading::Spelling),
-        ("GET", "/state/", SecondReading::Spelling),
+        ("HEAD", "/admin/7", AlternateRequestReading::Get),
+        ("HEAD", "/reports/secret", AlternateRequestReading::Get),
+        ("HEAD", "/ADMIN/7", AlternateRequestReading::Get),
+        ("GET", "/Admin/7", AlternateRequestReading::Spelling),
+        ("GET", "/%41dmin/7", AlternateRequestReading::Spelling),
+        ("GET", "/admin/7/", AlternateRequestReading::Spelling),
+        ("GET", "/aDmIn/x/", AlternateRequestReading::Spelling),
+        ("GET", "/STATE", AlternateRequestReading::Spelling),
+        ("GET", "/state/", AlternateRequestReading::Spelling),
         // Some case-insensitive comparisons take these letters for ASCII letters.
-        ("GET", "/%C5%BFtate", SecondReading::Spelling),
-        ("GET", "/adm%C4%B1n/7", SecondReading::Spelling),
-        ("GET", "/State.json", SecondReading::Suffix),
-        ("GET", "/state.json/", SecondReading::Suffix),
-        ("HEAD", "/STATE.", SecondReading::Suffix),
-        ("PUT", "/below", SecondReading::Spelling),
-        ("PUT", "/Below/x", SecondReading::Spelling),
-        ("POST", "/orders/7:cancel", SecondReading::Spelling),
-        ("POST", "/Orders/7:Cancel", SecondReading::Spelling),
+        ("GET", "/%C5%BFtate", AlternateRequestReading::Spelling),
+        ("GET", "/adm%C4%B1n/7", AlternateRequestReading::Spelling),
+        ("GET", "/State.json", AlternateRequestReading::Suffix),
+        ("GET", "/state.json/", AlternateRequestReading::Suffix),
+        ("HEAD", "/STATE.", AlternateRequestReading::Suffix),
+        ("PUT", "/below", AlternateRequestReading::Spelling),
+        ("PUT", "/Below/x", AlternateRequestReading::Spelling),
+        ("POST", "/orders/7:cancel", AlternateRequestReading::Spelling),
+        ("POST", "/Orders/7:Cancel", AlternateRequestReading::Spelling),
         // Clients that may use `/reports/` must not get this report.
-        ("GET", "/reports/Secret", SecondReading::Spelling),
-        ("GET", "/reports/secret/", SecondReading::Spelling),
+        ("GET", "/reports/Secret", AlternateRequestReading::Spelling),
+        ("GET", "/reports/secret/", AlternateRequestReading::Spelling),
     ] {
         assert_eq!(second(method, target).0, Some(reading), "{method} {target}");
         assert!(second(method, target).1.is_some(), "{method} {target} by `unmatched`");

@@ -82,7 +82,7 @@ impl BenchRow {
             "ratio": round(ratio),
             "goal": self.goal.to_text(),
             "met": self.goal.is_met(ratio),
-            "machine": machine::describe(),
+            "machine": machine::describe_machine(),
             "ratios": rounds.iter().map(|one| round(one.ratio())).collect::<Vec<_>>(),
         }))
     }

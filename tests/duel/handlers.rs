@@ -57,7 +57,7 @@ impl RestateProcesses {
         for handler in &running {
             clients::wait_started(handler).await;
         }
-        let balancer = FaultProxy::balance(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]);
+        let balancer = FaultProxy::start_balancing(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]);
         let home = scratch::temp_dir();
         let (server, ingress) = serving(&published, &home, balancer.address).await;
         let clients = ClientProcesses::start(

@@ -14,7 +14,7 @@ use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::Gateway,
     site::TestSite,
-    zookeeper::ask,
+    zookeeper::send_four_letter_word,
 };
 use serde_json::json;
 use tokio::{
@@ -43,7 +43,7 @@ async fn client(gateway: SocketAddr, next: Arc<AtomicUsize>, over: Arc<AtomicBoo
 }
 
 async fn znodes(server: SocketAddr) -> usize {
-    let told = ask(server, "mntr").await.expect("the server is up");
+    let told = send_four_letter_word(server, "mntr").await.expect("the server is up");
     let count = told.lines().find_map(|line| line.strip_prefix("zk_znode_count")).expect("it counts");
     count.trim().parse().expect("a number")
 }

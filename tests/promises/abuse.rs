@@ -12,7 +12,7 @@ use fencegate_tests::{
     client::{
         RawClient, TestRequest,
         frames::{
-            CONTINUATION, END_HEADERS, END_STREAM, FrameClient, HEADERS, PING, RST_STREAM, SETTINGS, frame,
+            CONTINUATION, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, RawH2Client, SETTINGS, frame,
             literal, post,
         },
     },
@@ -95,7 +95,7 @@ fn opened_request(n: u32, flags: u8) -> Vec<u8> {
 /// ends or the time is over.
 async fn flood_frames(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
     let flooded = Duration::from_millis(effort(1500, 4000) as u64);
-    let mut bare = FrameClient::connect(public).await;
+    let mut bare = RawH2Client::connect(public).await;
     let flooding = bare.send_without_reading(std::iter::once(first).chain((0..).map(frames)));
     drop(tokio::time::timeout(flooded, flooding).await);
 }

@@ -12,7 +12,7 @@ use std::{
 
 use fencegate_testkit::{
     scratch,
-    terminator::{ClientAuthMode, SignedCertificate, TestCa, TlsTerminator},
+    terminator::{ClientCertificatePolicy, SignedCertificate, TestCa, TlsTerminator},
 };
 use fencegate_tests::{
     gateway::{Gateway, PolicyFile, command, command_with_clock, write_policy},
@@ -282,7 +282,7 @@ async fn reports_certificates_that_peers_reject() {
     let signed = authority.sign(&["127.0.0.1"]);
     let other = TlsTerminator::start(
         &signed,
-        &ClientAuthMode::SignedBy(&authority),
+        &ClientCertificatePolicy::SignedBy(&authority),
         &["http/1.1"],
         site.origin.open_listener("gw-2"),
     );
@@ -327,7 +327,7 @@ async fn reports_unverified_upstream_certificates() {
     let signed = authority.sign(&["127.0.0.1"]);
     let terminator = TlsTerminator::start(
         &signed,
-        &ClientAuthMode::Anybody,
+        &ClientCertificatePolicy::Anybody,
         &["http/1.1"],
         site.origin.open_listener("gw-1"),
     );

@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use fencegate_testkit::wait::PATIENCE;
 use fencegate_tests::{
-    gateway::command_with_timeout, prometheus::deploy, site::TestSite, terminal_picture::picture,
+    gateway::command_with_timeout, prometheus::deploy, site::TestSite, terminal_picture::render_terminal_svg,
 };
 
 /// Replaces figures, which differ from run to run, so that only their positions are compared.
@@ -49,8 +49,11 @@ async fn levels_hold_and_match_picture() {
     let file = deploy().join("docs/compare.svg");
     let shown = [&["$ fencegate demo --compare"], &*table].concat();
     if env::var_os("REWRITE").is_some() {
-        fs::write(&file, picture("What went missing at each level, by fencegate demo --compare", &shown))
-            .expect("our own tree");
+        fs::write(
+            &file,
+            render_terminal_svg("What went missing at each level, by fencegate demo --compare", &shown),
+        )
+        .expect("our own tree");
     }
     let recorded = lines_of(&fs::read_to_string(&file).expect("the picture"));
     let shapes = |lines: &[&str]| {

@@ -11,7 +11,7 @@ use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{
         FencingOutcome, Http2Client, RawClient, TestRequest,
-        frames::{self, CONTINUATION, END_HEADERS, END_STREAM, FrameClient, HEADERS, frame},
+        frames::{self, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, RawH2Client, frame},
     },
     gateway::{Gateway, GatewayLaunch},
     held_request::HeldRequest,
@@ -176,7 +176,7 @@ async fn http2_head_flood_is_partly_refused() {
     }
     let mut flood = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut client = FrameClient::connect(gateway.public).await;
+        let mut client = RawH2Client::connect(gateway.public).await;
         for stream in (1..).step_by(2).take(STREAMS) {
             let head = parts.iter().map(|(kind, flags, piece)| frame(*kind, *flags, stream, piece));
             let sent = client.try_send(&head.collect::<Vec<_>>()).await;
@@ -202,7 +202,7 @@ async fn unfinished_http2_heads_are_partly_refused() {
     let head = [frames::post("/pay/7"), vec![FIELD; 1300]].concat();
     let mut flood = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut client = FrameClient::connect(gateway.public).await;
+        let mut client = RawH2Client::connect(gateway.public).await;
         client.send(&[frame(HEADERS, END_STREAM, 1, &head)]).await;
         flood.push(client);
     }
@@ -225,7 +225,7 @@ async fn one_client_gets_half_head_quota() {
     let mut flood = Vec::new();
     let greedy = "127.0.0.2".parse().expect("an address");
     for _ in 0..CONNECTIONS {
-        let mut client = FrameClient::connect_from(greedy, gateway.public).await;
+        let mut client = RawH2Client::connect_from(greedy, gateway.public).await;
         client.send(&[frame(HEADERS, END_STREAM, 1, &frames::post("/pay/7"))]).await;
         flood.push(client);
     }
@@ -250,7 +250,7 @@ async fn slow_http2_head_closes_connection() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/request_headers", "1s");
     let gateway = Gateway::start(&policy).await;
-    let mut client = FrameClient::connect(gateway.public).await;
+    let mut client = RawH2Client::connect(gateway.public).await;
     client.send(&[frame(HEADERS, END_STREAM, 1, &frames::post("/pay/7"))]).await;
     wait_until("the end of the connection", client.wait_closed(), || gateway.log()).await;
     assert_eq!(site.origin.log().records.len(), 0);

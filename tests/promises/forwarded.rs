@@ -74,7 +74,7 @@ async fn via_is_added_in_both_directions() {
 
 /// A gateway whose upstream is the gateway itself.
 async fn start_self_loop(site: &TestSite) -> (Gateway, FaultProxy) {
-    let back = FaultProxy::balance(&[]);
+    let back = FaultProxy::start_balancing(&[]);
     let endpoint = format!("http://{}", back.address);
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([endpoint]))).await;

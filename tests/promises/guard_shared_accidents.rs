@@ -22,8 +22,8 @@ mod unseen;
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{
-    AdmitReply, FORMAT, GuardMembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore,
-    SCHEMA, UnusableDatabaseError,
+    FORMAT, GuardMembershipLostError as Gone, PostgresAdmissionOutcome, PostgresConfig, PostgresError,
+    PostgresStore, SCHEMA, UnusableDatabaseError,
 };
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
@@ -107,17 +107,23 @@ async fn first_format_store_is_migrated() {
     let guard = store.guard(clock, "new").await;
     assert!(matches!(
         steps::admit(&guard, &was).await,
-        AdmitReply::Rejected(DispatchRefusedError::Duplicate { .. })
+        PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Duplicate { .. })
     ));
     let outer = steps::claim("a", 50, 2);
     let called =
         |dispatch| PresentedDispatch { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };
     let running = steps::admit_running(&guard, &outer).await;
     let inside = steps::admit_running(&guard, &called(3)).await;
-    assert!(matches!(steps::admit(&guard, &called(4)).await, AdmitReply::Wait { .. }), "one after the other");
+    assert!(
+        matches!(steps::admit(&guard, &called(4)).await, PostgresAdmissionOutcome::Wait { .. }),
+        "one after the other"
+    );
     guard.end_dispatch(&running, DispatchEnd::Known);
     assert!(
-        matches!(steps::admit(&guard, &steps::claim("a", 50, 5)).await, AdmitReply::Wait { .. }),
+        matches!(
+            steps::admit(&guard, &steps::claim("a", 50, 5)).await,
+            PostgresAdmissionOutcome::Wait { .. }
+        ),
         "it still runs"
     );
     guard.end_dispatch(&inside, DispatchEnd::Known);

@@ -3,7 +3,9 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore};
+use fencegate_guard_postgres::postgres::{
+    DispatchName, InFlightDispatch, PostgresAdmissionOutcome, PostgresStore,
+};
 use fencegate_guard_store::{
     admission::{AdmissionTable, AdmitDecision, DispatchEnd, DispatchId, PresentedDispatch},
     error::DispatchRefusedError,
@@ -181,19 +183,19 @@ impl AdmissionComparisonFixture {
             if first { "claim" } else { "settle" }
         ));
         match (alone, shared) {
-            (Err(refused), AdmitReply::Rejected(same)) if refused == same => {}
-            (Ok(AdmitDecision::Running(id)), AdmitReply::Running { dispatch, since }) => {
+            (Err(refused), PostgresAdmissionOutcome::Rejected(same)) if refused == same => {}
+            (Ok(AdmitDecision::Running(id)), PostgresAdmissionOutcome::Running { dispatch, since }) => {
                 assert_eq!(since, now);
                 let WaitingClaim { claim, guard, .. } = waiting;
                 self.running.push(RunningDispatch { claim, id, guard, dispatch });
             }
-            (Ok(AdmitDecision::Wait { doubt, .. }), AdmitReply::Wait { doubt: same, .. })
+            (Ok(AdmitDecision::Wait { doubt, .. }), PostgresAdmissionOutcome::Wait { doubt: same, .. })
                 if doubt.map(|until| until.since(now)) == same =>
             {
                 self.waiting.push(waiting);
             }
             // The register has only the record that these keys were at work at the end. Neither side admits anything.
-            (Err(DispatchRefusedError::Quarantine { .. }), AdmitReply::Wait { .. }) => {}
+            (Err(DispatchRefusedError::Quarantine { .. }), PostgresAdmissionOutcome::Wait { .. }) => {}
             _ => self.panic_with_difference(),
         }
     }
@@ -249,7 +251,7 @@ impl AdmissionComparisonFixture {
         let name = self.guards[guard].new_dispatch_name();
         let passed = self.guards[guard].admit_unchecked(&claim, name).await.expect("the database is there");
         self.told.push(format!("pass {claim:?} at {guard}: {passed:?}"));
-        let AdmitReply::Running { dispatch, .. } = passed else { self.panic_with_difference() };
+        let PostgresAdmissionOutcome::Running { dispatch, .. } = passed else { self.panic_with_difference() };
         self.running.push(RunningDispatch { claim, id, guard, dispatch });
     }
 

@@ -167,7 +167,7 @@ async fn second_guard_behind_address_is_detected() {
     let guarded = GuardedSite::fresh().await;
     let one = guarded.guard().await;
     let two = guarded.guard().await;
-    let balancer = FaultProxy::balance(&[one.public, two.public]);
+    let balancer = FaultProxy::start_balancing(&[one.public, two.public]);
     let gateway = start_gateway_for(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
     let first = origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
@@ -194,7 +194,7 @@ async fn second_guard_behind_address_is_detected() {
 #[tokio::test]
 async fn reinitialized_guard_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
-    let balancer = FaultProxy::balance(&[]);
+    let balancer = FaultProxy::start_balancing(&[]);
     let one = guarded.guard().await;
     let two = guarded.launch().await;
     balancer.set_targets(&[one.public]);
@@ -245,7 +245,7 @@ async fn absent_guard_is_not_distrusted() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     // The balancer accepts the connection and closes it before an answer.
-    let balancer = FaultProxy::balance(&[closed_address()]);
+    let balancer = FaultProxy::start_balancing(&[closed_address()]);
     let gateway = start_gateway_for(&guarded, &[balancer.address]).await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"), "{answer:?}");

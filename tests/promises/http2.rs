@@ -13,7 +13,7 @@ use fencegate_tests::{
     client::{
         FencingOutcome, Http2Client, RawClient, TestRequest,
         frames::{
-            CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, RST_STREAM, frame, get,
+            CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, RawH2Client, frame, get,
             literal, post,
         },
     },
@@ -111,7 +111,7 @@ async fn refusals_match_http1() {
 
 /// HEADERS without END_STREAM, and nothing after it.
 async fn send_headers_only(gateway: &Gateway) {
-    let mut bare = FrameClient::connect(gateway.public).await;
+    let mut bare = RawH2Client::connect(gateway.public).await;
     bare.send(&[frame(HEADERS, END_HEADERS, 1, &post("/pay/7"))]).await;
     let answer = bare.read_until(|frame| frame.kind == DATA).await;
     assert!(String::from_utf8_lossy(&answer.payload).contains("slow-request"), "{answer:?}");
@@ -265,7 +265,7 @@ async fn flood_ends_only_own_connection() {
     let continuation: Vec<Vec<u8>> =
         [frame(HEADERS, END_STREAM, 1, &begun)].into_iter().chain(endless).collect();
     for (name, flood) in [("rapid reset", rapid_reset), ("continuation", continuation)] {
-        let mut bare = FrameClient::connect(gateway.public).await;
+        let mut bare = RawH2Client::connect(gateway.public).await;
         let ended = wait_until(name, bare.flood(&flood), || gateway.log()).await;
         assert!(ended, "{name}: all of it was taken");
         assert_eq!(streams.send(&TestRequest::post("/pay/7")).await.expect("others are served").status, 200);

@@ -277,7 +277,7 @@ async fn unlocked_key_is_found_by_number() {
     let hashed = json!({"keys": "hash", "key_secret_file": tokens.file("client")});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log", hashed)).await;
     let secret = KeyHashSecret::new(CLIENT.as_bytes());
-    let page = |key: &str| format!("/locks/%23{}", secret.digits(key));
+    let page = |key: &str| format!("/locks/%23{}", secret.hash_digits_with_secret(key));
     let of_request = page("account/7");
     let of_lease = page("job/1");
     for unknown in [&of_request, &of_lease] {

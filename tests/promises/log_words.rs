@@ -242,6 +242,9 @@ async fn key_hash_depends_on_secret() {
     let unlike = tokens.file("other");
     let shared = start_for_key_hash(Some(&file)).await;
     assert_eq!(shared, start_for_key_hash(Some(&file)).await);
-    assert_eq!(shared, format!("#{}", KeyHashSecret::new(CLIENT.as_bytes()).digits("account/7")));
+    assert_eq!(
+        shared,
+        format!("#{}", KeyHashSecret::new(CLIENT.as_bytes()).hash_digits_with_secret("account/7"))
+    );
     assert_ne!(shared, start_for_key_hash(Some(&unlike)).await);
 }

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, env, fs, path::Path, sync::LazyLock, thread};
 use fencegate_testkit::postgres::fresh_database;
 use fencegate_tests::foreign_readings::{
     programs::row_matches,
-    rows::{RowMatch, RowSpellings, SpelledValue, table},
+    rows::{RowSpellingMatch, RowSpellings, SpelledValue, table},
 };
 
 use super::{
@@ -61,7 +61,7 @@ fn regroup(reader: &str, rows: &[&RowSpellings]) -> Vec<RowSpellings> {
 }
 
 /// For each row, the match of each of its spellings, as the reader of this name finds it.
-fn matches(reader: &str, rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
+fn matches(reader: &str, rows: &[&RowSpellings]) -> Vec<Vec<RowSpellingMatch>> {
     match reader {
         "PostgreSQL" => postgresql_matches(rows),
         "MariaDB" => mariadb_matches(rows),
@@ -99,7 +99,7 @@ fn change_of_row(spelling: &SpelledValue) -> String {
     format!("UPDATE stock SET seen = seen + 1 WHERE id = {}", spelling.to_sql())
 }
 
-fn postgresql_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
+fn postgresql_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowSpellingMatch>> {
     let database = fresh_database();
     database.run("CREATE EXTENSION citext");
     // This is the collation from the PostgreSQL manual (24.2.2.4).
@@ -110,9 +110,9 @@ fn postgresql_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
         let change = change_of_row(spelling);
         let changed = format!("WITH changed AS ({change} RETURNING id) SELECT count(*) FROM changed");
         match database.try_run(&changed).as_deref() {
-            Ok("1") => RowMatch::Same,
-            Ok("0") => RowMatch::Other,
-            Err(why) if why.contains("invalid input syntax") => RowMatch::Refused,
+            Ok("1") => RowSpellingMatch::Same,
+            Ok("0") => RowSpellingMatch::Other,
+            Err(why) if why.contains("invalid input syntax") => RowSpellingMatch::Refused,
             unexpected => panic!("{change}: {unexpected:?}"),
         }
     };
@@ -123,7 +123,7 @@ fn postgresql_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
     rows.iter().map(matches).collect()
 }
 
-fn mariadb_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
+fn mariadb_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowSpellingMatch>> {
     // MariaDB's errors for character sets without a common collation, and for a text that is no number in strict mode.
     const REFUSED: [&str; 2] = ["1267", "1292"];
     let server = MariaDbSession::start();
@@ -136,9 +136,9 @@ fn mariadb_matches(rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
         let mut row_match = |spelling: &SpelledValue| {
             let change = change_of_row(spelling);
             match session.execute_sql(&format!("{change};")) {
-                Ok(1) => RowMatch::Same,
-                Ok(0) => RowMatch::Other,
-                Err(code) if REFUSED.contains(&&*code) => RowMatch::Refused,
+                Ok(1) => RowSpellingMatch::Same,
+                Ok(0) => RowSpellingMatch::Other,
+                Err(code) if REFUSED.contains(&&*code) => RowSpellingMatch::Refused,
                 unexpected => panic!("{change}: {unexpected:?}"),
             }
         };

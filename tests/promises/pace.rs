@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fencegate_testkit::wait::{QUIET, wait_until};
 use fencegate_tests::{
-    client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, frames::FrameClient},
+    client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, frames::RawH2Client},
     gateway::Gateway,
     origin::{OriginAction, OriginReply},
     site::TestSite,
@@ -155,7 +155,7 @@ async fn client_reading_nothing_is_reset() {
     assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset, "{cut}");
 
     // The client closes the window of a single HTTP/2 stream. The gateway ends the whole connection.
-    let streams = FrameClient::without_window(gateway.public).await;
+    let streams = RawH2Client::without_window(gateway.public).await;
     streams.get_without_reading("/large").await;
     assert_eq!(timeout_count(&gateway, "response_write").await, 2.0);
     gateway.wait_gauge("fencegate_requests_in_flight", 0.0).await;

@@ -10,15 +10,15 @@
 use std::env;
 
 use fencegate_tests::foreign_readings::{
-    key_reader::{KeyReader, ReadingCounts},
+    key_reader::{KeyReader, KeyReadingCounts},
     programs::{graphql_readings, readings},
-    reading::{Reading, RequestPart},
+    reading::{ParserReading, RequestPart},
 };
 
 use super::clients::node_with_package;
 
 /// Compares the stored readings of one part of a request, and asserts that they have enough different cases.
-fn compare_readings(part: RequestPart, least: ReadingCounts) {
+fn compare_readings(part: RequestPart, least: KeyReadingCounts) {
     let mut rows = part.load();
     if env::var_os("REWRITE").is_some() {
         let texts: Vec<String> = rows.into_iter().map(|row| row.text).collect();
@@ -35,19 +35,19 @@ fn compare_readings(part: RequestPart, least: ReadingCounts) {
 /// A value of a path is read as services read it, or refused.
 #[test]
 fn path_matches_service_readings() {
-    compare_readings(RequestPart::Path, ReadingCounts { same: 100, absent: 0, refused: 300 });
+    compare_readings(RequestPart::Path, KeyReadingCounts { same: 100, absent: 0, refused: 300 });
 }
 
 /// A query parameter is read as services read it, or refused.
 #[test]
 fn query_parameter_matches_service_readings() {
-    compare_readings(RequestPart::Query, ReadingCounts { same: 80, absent: 40, refused: 150 });
+    compare_readings(RequestPart::Query, KeyReadingCounts { same: 80, absent: 40, refused: 150 });
 }
 
 /// A member of a JSON body is read as services read it, or refused.
 #[test]
 fn body_member_matches_service_readings() {
-    compare_readings(RequestPart::Body, ReadingCounts { same: 60, absent: 20, refused: 60 });
+    compare_readings(RequestPart::Body, KeyReadingCounts { same: 60, absent: 20, refused: 60 });
 }
 
 /// With exact numbers the value of an integer is the one that readers with 64-bit integers find. A reader with doubles
@@ -57,16 +57,17 @@ fn exact_integer_matches_exact_readings() {
     let reader = KeyReader::default();
     let mut beyond_doubles = 0;
     for row in RequestPart::Body.load() {
-        let Reading::Text(ours) = reader.exact_reading(&row.text) else { continue };
+        let ParserReading::Text(ours) = reader.exact_reading(&row.text) else { continue };
         for exact in ["php", "python"] {
             let theirs = &row.readings[exact];
             assert!(
-                matches!(theirs, Reading::Text(theirs) if *theirs == ours),
+                matches!(theirs, ParserReading::Text(theirs) if *theirs == ours),
                 "{}: {exact} {theirs}",
                 row.text
             );
         }
-        beyond_doubles += usize::from(reader.reading(RequestPart::Body, &row.text) == Reading::Unreadable);
+        beyond_doubles +=
+            usize::from(reader.reading(RequestPart::Body, &row.text) == ParserReading::Unreadable);
     }
     assert!(beyond_doubles >= 3, "{beyond_doubles}: the texts prove little");
 }
@@ -85,9 +86,9 @@ async fn passing_document_is_query_to_every_parser() {
         RequestPart::Graphql.store(&rows);
     }
     let reader = KeyReader::default();
-    let only_reads = |reading: &Reading| match reading {
-        Reading::Text(kinds) => kinds.is_empty() || kinds == b"query",
-        Reading::Nothing | Reading::Other | Reading::Unreadable => true,
+    let only_reads = |reading: &ParserReading| match reading {
+        ParserReading::Text(kinds) => kinds.is_empty() || kinds == b"query",
+        ParserReading::Nothing | ParserReading::Other | ParserReading::Unreadable => true,
     };
     let (mut passing, mut disputed) = (0, 0);
     for row in &rows {

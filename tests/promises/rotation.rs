@@ -7,7 +7,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::manager::{
     lock_manager::{LockManager, create_lock_manager},
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
 };
 use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
@@ -79,7 +79,7 @@ async fn acquire_token(keeper: &LockManager, key: &ResourceKey) -> FencingToken 
         hold: LockReusePolicy::Strict,
         wait: Duration::from_secs(20),
         queue: 100,
-        waits: WaitGateway::Here,
+        waits: LockWaitPlace::Here,
         delay: None,
         route: &"pay".into(),
     };

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use fencegate_config::bearer::BearerToken;
+use fencegate_config::bearer::ExpectedBearerToken;
 use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
@@ -167,7 +167,7 @@ async fn debug_output_hides_secrets() {
         format!("{:?}", TicketSigner::from_key_file(&signing).expect("a key")),
         format!("{:?}", TicketSigner::from_secret_file(&shared).expect("a secret")),
         format!("{:?}", TicketVerifier::from_secret_file(&shared).expect("a secret")),
-        format!("{:?}", BearerToken::open(&bearer).expect("a token")),
+        format!("{:?}", ExpectedBearerToken::open(&bearer).expect("a token")),
     ] {
         secrets.assert_not_in("Debug", &shown);
     }

@@ -11,7 +11,7 @@ mod ended;
 use std::time::Duration;
 
 use fencegate_testkit::{
-    terminator::{ClientAuthMode, TlsTerminator},
+    terminator::{ClientCertificatePolicy, TlsTerminator},
     wait::{QUIET, wait_until},
 };
 use fencegate_tests::{
@@ -177,7 +177,7 @@ async fn tunnel_passes_through_tls() {
     let keys = TlsFiles::new();
     keys.authority.write(&keys.path("ca.pem"));
     let signed = keys.authority.sign(&["127.0.0.1"]);
-    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], echo.address);
+    let front = TlsTerminator::start(&signed, &ClientCertificatePolicy::Anybody, &["http/1.1"], echo.address);
     let policy = policy(&site, "gw-1", &echo)
         .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "a")]}))
         .with("/upstreams/ledger/endpoints", json!([format!("https://{}", front.address)]))

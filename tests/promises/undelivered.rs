@@ -18,7 +18,7 @@ use fencegate_process::clock::MachineClock;
 use fencegate_testkit::{
     child::Signal,
     scratch,
-    terminator::{ClientAuthMode, TestCa, TlsTerminator},
+    terminator::{ClientCertificatePolicy, TestCa, TlsTerminator},
     wait::{QUIET, wait_until},
 };
 use fencegate_tests::{
@@ -301,7 +301,7 @@ async fn http2_and_tls_discard_unsent_data() {
     authority.write(&home.path().join("ca.pem"));
     let signed = authority.sign(&["ledger.internal"]);
     let door = site.origin.open_listener("gw-2");
-    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], door);
+    let front = TlsTerminator::start(&signed, &ClientCertificatePolicy::Anybody, &["http/1.1"], door);
     let Some(secured) = LossyPath::to(front.address).await else { return };
     let tls = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
     let endpoint = json!([format!("https://{}", secured.address)]);

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 use fencegate_testkit::{
     fault_proxy::FaultProxy,
     scratch,
-    terminator::{ClientAuthMode, TestCa, TlsTerminator},
+    terminator::{ClientCertificatePolicy, TestCa, TlsTerminator},
 };
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -193,10 +193,11 @@ async fn upstream_chooses_protocol_with_auto() {
     let authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
-    let both = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["h2", "http/1.1"], origin.address);
+    let both =
+        TlsTerminator::start(&signed, &ClientCertificatePolicy::Anybody, &["h2", "http/1.1"], origin.address);
     let old = TlsTerminator::start(
         &signed,
-        &ClientAuthMode::Anybody,
+        &ClientCertificatePolicy::Anybody,
         &["http/1.1"],
         site.origin.open_listener("gw-2"),
     );

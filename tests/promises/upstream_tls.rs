@@ -8,7 +8,7 @@ use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::D
 use fencegate_testkit::{
     fault_proxy::FaultProxy,
     scratch,
-    terminator::{ClientAuthMode, TestCa, TlsTerminator},
+    terminator::{ClientCertificatePolicy, TestCa, TlsTerminator},
 };
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -41,8 +41,12 @@ async fn requests_pass_over_verified_tls() {
     let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front =
-        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
+    let front = TlsTerminator::start(
+        &signed,
+        &ClientCertificatePolicy::Anybody,
+        HTTP1,
+        site.origin.open_listener("gw-1"),
+    );
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}));
     let gateway = Gateway::start(&policy).await;
     for n in 0..5 {
@@ -73,8 +77,12 @@ async fn unverified_upstream_gets_nothing() {
     ];
     for (n, (case, signed, tls, status)) in cases.into_iter().enumerate() {
         let name = format!("gw-{n}");
-        let front =
-            TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener(&name));
+        let front = TlsTerminator::start(
+            &signed,
+            &ClientCertificatePolicy::Anybody,
+            HTTP1,
+            site.origin.open_listener(&name),
+        );
         let gateway = Gateway::start(&over_tls(site.policy(&name), front.address, tls)).await;
         let path = format!("/pay/{n}");
         let answer = gateway.send(&TestRequest::post(&path)).await;
@@ -93,7 +101,7 @@ async fn client_certificate_is_shown_on_request() {
     let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let clients = ClientAuthMode::SignedBy(&authority);
+    let clients = ClientCertificatePolicy::SignedBy(&authority);
     let front = TlsTerminator::start(&signed, &clients, HTTP1, site.origin.open_listener("gw-1"));
     let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
     let shown = json!({
@@ -124,7 +132,7 @@ async fn changed_files_apply_bad_files_ignored() {
     let new = TestCa::new();
     let front = TlsTerminator::start(
         &old.sign(&["127.0.0.1"]),
-        &ClientAuthMode::Anybody,
+        &ClientCertificatePolicy::Anybody,
         HTTP1,
         site.origin.open_listener("gw-1"),
     );
@@ -140,7 +148,7 @@ async fn changed_files_apply_bad_files_ignored() {
     let bad = gateway.metrics().await.sum("fencegate_upstream_tls_files_total", &["result=\"bad\""]);
     assert!(bad > 0.5, "{bad}");
 
-    front.set_certificate(&new.sign(&["127.0.0.1"]), &ClientAuthMode::Anybody, HTTP1);
+    front.set_certificate(&new.sign(&["127.0.0.1"]), &ClientCertificatePolicy::Anybody, HTTP1);
     new.write(&file);
     gateway
         .wait_line("a good file", |line: &LogLine| line.message() == "upstream.tls_files_taken_over")
@@ -184,8 +192,12 @@ async fn no_byte_leaves_after_session_loss() {
     let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front =
-        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
+    let front = TlsTerminator::start(
+        &signed,
+        &ClientCertificatePolicy::Anybody,
+        HTTP1,
+        site.origin.open_listener("gw-1"),
+    );
     let relay = FaultProxy::start(site.zookeeper);
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
         .with_zookeeper(relay.address);
@@ -205,8 +217,12 @@ async fn health_checks_use_tls() {
     let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front =
-        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
+    let front = TlsTerminator::start(
+        &signed,
+        &ClientCertificatePolicy::Anybody,
+        HTTP1,
+        site.origin.open_listener("gw-1"),
+    );
     let tls = json!({"ca_file": home.path().join("ca.pem")});
     let policy = over_tls(site.policy("gw-1"), front.address, tls)
         .with("/upstreams/ledger/health", json!({"path": "/health", "interval": "50ms"}));

@@ -158,7 +158,7 @@ fn swapped_session_shows_in_owner_only() {
         hurt.create("/old", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         let id = hurt.id();
-        wire.blink(UndeliveredRequestFate::Lost);
+        wire.break_and_reconnect(UndeliveredRequestFate::Lost);
         let created = hurt.create("/new", b"", NodeCreateMode::Ephemeral).await.expect("made");
         assert_eq!((hurt.id(), hurt.state()), (id, ZkConnectionState::Connected));
         assert_ne!(created.stat.owner, id);
@@ -178,12 +178,12 @@ fn swapped_session_fails_leftover_probe() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true));
         hurt.create("/m-probe", b"", NodeCreateMode::Ephemeral).await.expect("made");
-        wire.blink(UndeliveredRequestFate::Lost);
+        wire.break_and_reconnect(UndeliveredRequestFate::Lost);
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true), "one that we have left ourselves");
         // The probe node is left behind, and the client comes back with another session.
         hurt.create("/m-probe", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
-        wire.blink(UndeliveredRequestFate::Lost);
+        wire.break_and_reconnect(UndeliveredRequestFate::Lost);
         assert_eq!(check_same_session(&hurt, "/m").await, Some(false));
     });
 }
@@ -224,7 +224,7 @@ fn expiry_while_disconnected_shows_on_reconnect() {
 fn no_expiry_without_majority() {
     run_with_fixture(async |FaultFixture { ensemble, hurt, other, .. }| {
         let before = hurt.create("/a", b"", NodeCreateMode::Ephemeral).await.expect("made").stat.czxid;
-        ensemble.fail();
+        ensemble.lose_majority();
         sleep(T * 5 / 4).await;
         assert_eq!((hurt.state(), ensemble.sessions().len()), (ZkConnectionState::Disconnected, 2));
         ensemble.recover();
@@ -295,7 +295,7 @@ fn connect_fails_after_timeout_without_server() {
     run_with_fixture(async |FaultFixture { ensemble, wire, .. }| {
         let client = ensemble.client(&wire, T);
         let began = Instant::now();
-        ensemble.fail();
+        ensemble.lose_majority();
         assert!(matches!(client.connect().await, Err(ZkError::Refused(_))));
         assert_eq!(began.elapsed(), T);
         let (session, ()) = tokio::join!(client.connect(), async { ensemble.recover() });

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::{CachedHoldLimits, ForeignLayout, LockLocation, LockReusePolicy};
+use fencegate_policies::plan::{CachedHoldLimits, ForeignLockLayout, LockLocation, LockReusePolicy};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient, ZkConnector};
 use tokio::time::sleep;
@@ -21,13 +21,13 @@ use crate::{
 
 const T: Duration = Duration::from_secs(2);
 const PARENT: &str = "/app/locks/7";
-const LINES: [(ForeignLayout, &str); 3] = [
-    (ForeignLayout::CuratorMutex, "-lock-"),
-    (ForeignLayout::CuratorReadWrite, "-__WRIT__"),
-    (ForeignLayout::Kazoo, "__lock__"),
+const LINES: [(ForeignLockLayout, &str); 3] = [
+    (ForeignLockLayout::CuratorMutex, "-lock-"),
+    (ForeignLockLayout::CuratorReadWrite, "-__WRIT__"),
+    (ForeignLockLayout::Kazoo, "__lock__"),
 ];
 
-fn foreign_site(layout: ForeignLayout) -> LockLocation {
+fn foreign_site(layout: ForeignLockLayout) -> LockLocation {
     LockLocation::Foreign { layout, path: PARENT.into() }
 }
 
@@ -91,9 +91,9 @@ fn unanswered_create_is_found_by_name() {
 #[test]
 fn parent_is_created_like_foreign_program() {
     for (layout, stays) in [
-        (ForeignLayout::CuratorMutex, false),
-        (ForeignLayout::CuratorReadWrite, false),
-        (ForeignLayout::Kazoo, true),
+        (ForeignLockLayout::CuratorMutex, false),
+        (ForeignLockLayout::CuratorReadWrite, false),
+        (ForeignLockLayout::Kazoo, true),
     ] {
         simulated_time::run(async {
             let (ensemble, locks) = start(&FaultInjector::new()).await;
@@ -135,7 +135,7 @@ fn only_missing_levels_are_created() {
             });
             drop(
                 locks
-                    .acquire_at(&["a"], &[foreign_site(ForeignLayout::Kazoo)], LockReusePolicy::Strict)
+                    .acquire_at(&["a"], &[foreign_site(ForeignLockLayout::Kazoo)], LockReusePolicy::Strict)
                     .await
                     .expect("free"),
             );
@@ -155,7 +155,7 @@ fn moved_lock_is_taken_where_placed() {
             LockReusePolicy::Cached(CachedHoldLimits { linger: T * 100, ..CachedHoldLimits::default() });
         drop(locks.acquire(&["a"], hold).await.expect("free"));
         let moved =
-            locks.acquire_at(&["a"], &[foreign_site(ForeignLayout::Kazoo)], hold).await.expect("free");
+            locks.acquire_at(&["a"], &[foreign_site(ForeignLockLayout::Kazoo)], hold).await.expect("free");
         assert_eq!(nodes(&ensemble).len(), 1);
         sleep(T).await;
         let native = ensemble.paths().iter().filter(|path| path.contains("-w-")).count();
@@ -170,7 +170,7 @@ fn moved_lock_is_taken_where_placed() {
 fn set_locks_keys_across_layouts() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
-        let sites = [LockLocation::Native, foreign_site(ForeignLayout::CuratorMutex)];
+        let sites = [LockLocation::Native, foreign_site(ForeignLockLayout::CuratorMutex)];
         let both = locks.acquire_at(&["a", "b"], &sites, LockReusePolicy::Strict).await.expect("free");
         let made = nodes(&ensemble);
         assert!(matches!(&*made, [one] if one.starts_with("_c_") && one.contains("-lock-")), "{made:?}");

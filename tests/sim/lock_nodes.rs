@@ -103,7 +103,7 @@ fn holder_learns_of_each_removed_node() {
                 if matches!(held, HeldLock::Shared(_)) && stolen != SHARED {
                     return;
                 }
-                let steals = async || session.ensemble.steal(&stolen);
+                let steals = async || session.ensemble.delete_as_other_client(&stolen);
                 let told = watch_while(&session, &held, steals).await;
                 let lock = match held {
                     // For a native lock the path of the key's parent is reported, and not that of the node.
@@ -217,7 +217,7 @@ fn replacement_node_is_reported_and_left() {
             let stranger = session.connect_other().await;
             let lock = nodes(&session).pop().expect("the node beside the line");
             let happens = async || {
-                session.ensemble.steal(&lock);
+                session.ensemble.delete_as_other_client(&lock);
                 stranger.create(&lock, b"theirs", NodeCreateMode::Ephemeral).await.expect("free");
             };
             assert_eq!(watch_while(&session, &held, happens).await, Ok(vec![lock.clone()]), "{kind:?}");

@@ -281,7 +281,7 @@ fn lost_place_or_permit_ends_validity() {
             let now = || stage.gateways[0].locks.clock.now();
             assert!(held.validity().is_valid_at(now()));
             let stolen = stage.nodes().into_iter().find(|path| path.contains("/permit-") == permit);
-            stage.ensemble.steal(&stolen.expect("held"));
+            stage.ensemble.delete_as_other_client(&stolen.expect("held"));
             sleep(T / 4).await;
             assert!(!held.validity().is_valid_at(now()), "permit: {permit}");
             held.mark_upstream_settled();

@@ -6,9 +6,9 @@ use std::time::Duration;
 use fencegate_lock::manager::{
     grant_guard::GrantGuard,
     lock_manager::{AcquireError, LockManager},
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
 };
-use fencegate_policies::plan::{ForeignLayout, LockLocation, LockMode, LockReusePolicy};
+use fencegate_policies::plan::{ForeignLockLayout, LockLocation, LockMode, LockReusePolicy};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkConnector};
 use tokio::{
@@ -106,7 +106,7 @@ async fn acquire(
     let route = "sim".into();
     let sites = &of.sites;
     let queue = 100;
-    let waits = WaitGateway::Here;
+    let waits = LockWaitPlace::Here;
     let delay = of.delay;
     keeper
         .acquire(LockRequest { keys: &keys, sites, mode, hold, wait, queue, waits, delay, route: &route })
@@ -242,8 +242,9 @@ const LAST: i32 = i32::MAX - (1 << 20) + 1;
 /// and those of foreign programs.
 #[test]
 fn number_after_last_is_refused() {
-    let foreign = LockLocation::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/hot".into() };
-    let elsewhere = LockLocation::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/warm".into() };
+    let foreign = LockLocation::Foreign { layout: ForeignLockLayout::Kazoo, path: "/app/locks/hot".into() };
+    let elsewhere =
+        LockLocation::Foreign { layout: ForeignLockLayout::Kazoo, path: "/app/locks/warm".into() };
     let delayed = KeyOptions { delay: Some(T), sites: Vec::new() };
     let among_others = KeyOptions { delay: None, sites: vec![foreign, elsewhere] };
     for (of, parents) in [

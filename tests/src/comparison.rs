@@ -166,7 +166,7 @@ impl LockComparisonReport {
     /// Returns an error if the file cannot be written.
     pub fn replace(&mut self, contestant: LockSystem, date: &str, bouts: &[LockSystemRun]) -> io::Result<()> {
         let bouts: Vec<_> = bouts.iter().map(LockSystemRun::to_json).collect();
-        self.put(json!({"contestant": contestant.name(), "date": date, "machine": machine::describe(), "bouts": bouts}))
+        self.replace_row(json!({"contestant": contestant.name(), "date": date, "machine": machine::describe_machine(), "bouts": bouts}))
     }
 
     /// Records the reason why a lock system has no result.
@@ -174,10 +174,10 @@ impl LockComparisonReport {
     /// # Errors
     /// Returns an error if the file cannot be written.
     pub fn skip(&mut self, contestant: LockSystem, reason: &str) -> io::Result<()> {
-        self.put(json!({"contestant": contestant.name(), "skipped": reason}))
+        self.replace_row(json!({"contestant": contestant.name(), "skipped": reason}))
     }
 
-    fn put(&mut self, row: Value) -> io::Result<()> {
+    fn replace_row(&mut self, row: Value) -> io::Result<()> {
         self.rows.retain(|there| there["contestant"] != row["contestant"]);
         self.rows.push(row);
         self.rows.sort_by_key(|row| LockSystem::ALL.iter().position(|one| row["contestant"] == one.name()));

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The executions of a load, and the responses that its clients got.
-pub struct LoadResult {
+pub struct RestartLoadResult {
     pub history: History,
     pub told: Vec<AttemptResult>,
 }
@@ -32,7 +32,7 @@ pub struct RestartLoad {
 
 impl RestartLoad {
     /// Runs the load on two gateways that stay, and on one more in each round, which is killed in the middle of it.
-    pub async fn run(self, origin: &Origin, policy: impl Fn(&str) -> TestPolicy) -> LoadResult {
+    pub async fn run(self, origin: &Origin, policy: impl Fn(&str) -> TestPolicy) -> RestartLoadResult {
         let (one, two) = Gateway::start_both(&policy("stays-1"), &policy("stays-2")).await;
         let mut told = Vec::new();
         for round in 0..self.rounds {
@@ -48,7 +48,7 @@ impl RestartLoad {
             origin.wait_for("the rest of a round", done(self.requests)).await;
             told.extend(load.stop().await);
         }
-        LoadResult { history: History::from_log(&origin.log()).with_results(&told), told }
+        RestartLoadResult { history: History::from_log(&origin.log()).with_results(&told), told }
     }
 }
 

@@ -19,7 +19,7 @@ use fencegate_testkit::{
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::zookeeper::ask;
+use crate::zookeeper::send_four_letter_word;
 
 pub struct Ensemble {
     servers: Vec<EnsembleServer>,
@@ -165,7 +165,7 @@ impl Ensemble {
 
     /// The answer of one server to a four-letter command.
     pub async fn ask(&self, server: usize, word: &str) -> String {
-        ask(self.address(server), word).await.expect("the server is up")
+        send_four_letter_word(self.address(server), word).await.expect("the server is up")
     }
 
     fn signal(&self, server: usize, signal: Signal) {
@@ -203,7 +203,10 @@ impl EnsembleServer {
     async fn mode(&self) -> Option<String> {
         // Do not ask a server that was killed: another process may have taken its port.
         self.process.as_ref()?;
-        let answer = tokio::time::timeout(PATIENCE / 20, ask(self.address, "srvr")).await.ok()?.ok()?;
+        let answer = tokio::time::timeout(PATIENCE / 20, send_four_letter_word(self.address, "srvr"))
+            .await
+            .ok()?
+            .ok()?;
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
     }
 }

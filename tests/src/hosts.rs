@@ -58,7 +58,7 @@ impl HostsFile {
     pub fn unresponsive() -> Self {
         let hosts = Self::none();
         fs::remove_file(hosts.file("hosts")).expect("our own file");
-        hosts.make_silence("hosts");
+        hosts.create_unanswered_pipe("hosts");
         hosts
     }
 
@@ -67,7 +67,7 @@ impl HostsFile {
     /// # Panics
     /// If the namespaces of the process cannot be entered.
     pub fn stop_responding(&self, process: &TestProcess) {
-        let silence = self.make_silence("silence");
+        let silence = self.create_unanswered_pipe("silence");
         let pid = process.pid().to_string();
         let enter =
             ["--target", &pid, "--user", "--mount", "--preserve-credentials", "--", "mount", "--bind"];
@@ -75,7 +75,7 @@ impl HostsFile {
     }
 
     /// Makes a pipe without a writer: a process that opens it hangs.
-    fn make_silence(&self, name: &str) -> PathBuf {
+    fn create_unanswered_pipe(&self, name: &str) -> PathBuf {
         let file = self.file(name);
         run(Command::new("mkfifo").arg(&file));
         file

@@ -3,12 +3,12 @@
 use std::{fs, thread};
 
 /// A description such as `2 cores, AMD EPYC`.
-pub fn describe() -> String {
+pub fn describe_machine() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    format!("{cores} cores, {}", model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
+    format!("{cores} cores, {}", cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
 }
 
-fn model(cpuinfo: &str) -> String {
+fn cpu_model(cpuinfo: &str) -> String {
     let named = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     named.map_or("of a kind that the kernel does not name", |(_, name)| name.trim()).to_owned()
 }
@@ -20,7 +20,7 @@ mod tests {
     /// The processor model is read from `/proc/cpuinfo`, and a text without one gives a description that says so.
     #[test]
     fn processor_model_is_read_from_cpuinfo() {
-        assert_eq!(model("processor\t: 0\nmodel name\t: AMD EPYC\nstepping\t: 1\n"), "AMD EPYC");
-        assert!(model("processor\t: 0\n").contains("does not name"));
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\nstepping\t: 1\n"), "AMD EPYC");
+        assert!(cpu_model("processor\t: 0\n").contains("does not name"));
     }
 }

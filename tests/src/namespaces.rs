@@ -72,7 +72,7 @@ impl NetworkNamespaces {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can make network namespaces".to_owned());
         }
-        removal::sweep();
+        removal::remove_stale_namespaces();
         let number = format!("{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let prefix = format!("{}{number}", removal::OURS);
         let names: Vec<String> = (0..members)
@@ -139,48 +139,54 @@ impl NetworkNamespaces {
 
     /// Drops all packets that a member sends, until [`Self::restore`].
     pub fn drop_outgoing(&self, member: usize) {
-        self.drops(&["iifname", &bridge_end(member)]);
+        self.add_drop_rule(&["iifname", &bridge_end(member)]);
     }
 
     /// Drops all packets to a member, until [`Self::restore`].
     pub fn drop_incoming(&self, member: usize) {
-        self.drops(&["oifname", &bridge_end(member)]);
+        self.add_drop_rule(&["oifname", &bridge_end(member)]);
     }
 
     /// Drops all packets that a member sends to these ports, until [`Self::restore`].
     pub fn drop_outgoing_to(&self, member: usize, ports: &[u16]) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        self.drops(&["iifname", &bridge_end(member), "tcp", "dport", &format!("{{ {} }}", ports.join(", "))]);
+        self.add_drop_rule(&[
+            "iifname",
+            &bridge_end(member),
+            "tcp",
+            "dport",
+            &format!("{{ {} }}", ports.join(", ")),
+        ]);
     }
 
     /// Lets all packets pass again. The sender's kernel repeats lost packets, so the connections go on.
     pub fn restore(&self) {
-        self.at_the_bridge(&["flush", "chain", "bridge", "faults", "way"]);
+        self.run_bridge_nft(&["flush", "chain", "bridge", "faults", "way"]);
     }
 
     /// Takes the interface of a member down, as if its cable were pulled. The member's kernel notices this.
     pub fn unplug(&self, member: usize) {
-        self.sets(member, "down");
+        self.set_link_state(member, "down");
     }
 
     pub fn plug_in(&self, member: usize) {
-        self.sets(member, "up");
+        self.set_link_state(member, "up");
     }
 
-    fn sets(&self, member: usize, state: &str) {
+    fn set_link_state(&self, member: usize, state: &str) {
         let name = namespace_name(&self.prefix, member);
         shell(r#"ip -n "$1" link set eth0 "$2""#, &[&name, state]).expect("an interface of ours");
     }
 
-    fn drops(&self, which: &[&str]) {
-        self.at_the_bridge(&[&["add", "rule", "bridge", "faults", "way"], which, &["drop"]].concat());
+    fn add_drop_rule(&self, which: &[&str]) {
+        self.run_bridge_nft(&[&["add", "rule", "bridge", "faults", "way"], which, &["drop"]].concat());
     }
 
     /// Runs `nft` in the namespace of the bridge.
     ///
     /// # Panics
     /// If `nft` fails.
-    fn at_the_bridge(&self, words: &[&str]) {
+    fn run_bridge_nft(&self, words: &[&str]) {
         let hub = bridge_name(&self.prefix);
         let words = [&[hub.as_str()], words].concat();
         shell(r#"hub=$1; shift; ip netns exec "$hub" nft "$@""#, &words).expect("a bridge of ours");

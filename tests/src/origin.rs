@@ -97,7 +97,7 @@ impl Origin {
         let gateway = gateway.to_owned();
         let connections = Arc::clone(&self.connections);
         self.runtime.spawn(async move {
-            let listener = adopt(listener).expect("listener of the origin");
+            let listener = into_tokio_listener(listener).expect("listener of the origin");
             while let Ok((stream, _)) = listener.accept().await {
                 let number = connections.fetch_add(1, Ordering::Relaxed);
                 let shared = Arc::clone(&shared);
@@ -210,7 +210,7 @@ impl Origin {
     }
 }
 
-fn adopt(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+fn into_tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
     tokio::net::TcpListener::from_std(listener)
 }

@@ -98,8 +98,10 @@ impl FakeCluster {
         self.update_services().await;
         let mounts = self.mounts(&name, &set["spec"]);
         let container = set["spec"]["template"]["spec"]["containers"][0].clone();
-        let arguments =
-            entrypoint().into_iter().chain(words(&container["args"])).map(|word| mounts.map(&word));
+        let arguments = entrypoint()
+            .into_iter()
+            .chain(words(&container["args"]))
+            .map(|word| mounts.replace_mount_paths(&word));
         let mut before = self.hosts.command();
         before.push("env".to_owned());
         before.extend(environment(&container, address).iter().map(|(name, value)| format!("{name}={value}")));
@@ -160,7 +162,7 @@ impl FakeCluster {
     async fn run(&mut self, pod: &str, spec: &Value, arguments: Vec<String>) -> Output {
         let address = self.address(pod);
         let mounts = self.mounts(pod, spec);
-        let arguments: Vec<String> = arguments.iter().map(|word| mounts.map(word)).collect();
+        let arguments: Vec<String> = arguments.iter().map(|word| mounts.replace_mount_paths(word)).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let environment = environment(&spec["template"]["spec"]["containers"][0], address);
         let environment: Vec<_> =

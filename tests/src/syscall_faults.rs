@@ -15,7 +15,7 @@ pub struct SyscallFaults(ChildProcess);
 
 /// The fault of the system calls that sync data to disk.
 #[derive(Debug, Clone, Copy)]
-pub enum SyncFault {
+pub enum FsyncFault {
     /// Each call begins this much later.
     Late(Duration),
     /// No call is carried out, and each fails with an error of the device (EIO).
@@ -31,17 +31,17 @@ impl SyscallFaults {
     /// # Errors
     /// Returns the reason if the faults cannot be injected: `strace` is missing, or the kernel does not allow
     /// tracing.
-    pub async fn attach(pid: u32, sync: SyncFault) -> Result<Self, String> {
+    pub async fn attach(pid: u32, sync: FsyncFault) -> Result<Self, String> {
         spawn_blocking(move || Self::begin(pid, sync)).await.expect("no panic")
     }
 
-    fn begin(pid: u32, sync: SyncFault) -> Result<Self, String> {
+    fn begin(pid: u32, sync: FsyncFault) -> Result<Self, String> {
         if let Err(error) = Command::new("strace").arg("--version").output() {
             return Err(format!("strace: {error}"));
         }
         let fault = match sync {
-            SyncFault::Late(time) => format!("delay_enter={}", time.as_micros()),
-            SyncFault::Failing => "error=EIO".to_owned(),
+            FsyncFault::Late(time) => format!("delay_enter={}", time.as_micros()),
+            FsyncFault::Failing => "error=EIO".to_owned(),
         };
         let arguments = [
             format!("--attach={pid}"),
@@ -109,7 +109,7 @@ with tempfile.TemporaryFile() as file:
         let soon = |line: &str| took(line).is_some_and(|time| time < 300);
         says(soon);
         let tampered =
-            match SyscallFaults::attach(keeps.pid(), SyncFault::Late(Duration::from_millis(300))).await {
+            match SyscallFaults::attach(keeps.pid(), FsyncFault::Late(Duration::from_millis(300))).await {
                 Ok(tampered) => tampered,
                 Err(error) => return println!("no tampering here: {error}"),
             };
@@ -120,7 +120,7 @@ with tempfile.TemporaryFile() as file:
         }
         assert!(tampered.detach().await > 0);
         says(soon);
-        let tampered = SyscallFaults::attach(keeps.pid(), SyncFault::Failing).await.expect("as before");
+        let tampered = SyscallFaults::attach(keeps.pid(), FsyncFault::Failing).await.expect("as before");
         // 5 is the number of EIO.
         says(|line| line == "failed 5");
         drop(tampered);

@@ -10,7 +10,7 @@ const EDGE: usize = 14;
 ///
 /// # Panics
 /// Never: a text in memory takes every line.
-pub fn picture(title: &str, lines: &[&str]) -> String {
+pub fn render_terminal_svg(title: &str, lines: &[&str]) -> String {
     let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     #[expect(
         clippy::cast_possible_truncation,

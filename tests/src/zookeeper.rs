@@ -47,7 +47,7 @@ pub fn fresh_root() -> String {
 ///
 /// # Errors
 /// Returns an error if the server does not answer.
-pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
+pub async fn send_four_letter_word(server: SocketAddr, word: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(word.as_bytes()).await?;
     let mut answer = String::new();
@@ -60,7 +60,7 @@ pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
 /// # Panics
 /// If the server does not answer.
 pub async fn last_zxid(server: SocketAddr) -> u64 {
-    let answer = ask(server, "srvr").await.expect("the server is up");
+    let answer = send_four_letter_word(server, "srvr").await.expect("the server is up");
     let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
     u64::from_str_radix(zxid.expect("a server that serves"), 16).expect("hexadecimal")
 }
@@ -70,7 +70,7 @@ pub async fn last_zxid(server: SocketAddr) -> u64 {
 /// # Panics
 /// If the server does not answer.
 pub async fn packets_received(server: SocketAddr) -> u64 {
-    let answer = ask(server, "srvr").await.expect("the server is up");
+    let answer = send_four_letter_word(server, "srvr").await.expect("the server is up");
     let received = answer.lines().find_map(|line| line.strip_prefix("Received: "));
     received.expect("a server that serves").parse().expect("a number")
 }

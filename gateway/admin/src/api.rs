@@ -83,7 +83,7 @@ async fn locks(
     QueryParams(page): QueryParams<LockListQuery>,
 ) -> QueryResult<LockListJson> {
     let names = seen.key_redaction();
-    let after = page.after.map(|after| seen.list_position(&after)).transpose()?;
+    let after = page.after.map(|after| seen.parse_list_cursor(&after)).transpose()?;
     let survey = seen.locks.list_locks(LockListFilter {
         after: after.as_ref(),
         wanted: page.wanted,
@@ -218,7 +218,7 @@ impl GatewayAdminState {
         force: bool,
     ) -> Result<AuditAction, AdminRefusal> {
         let done = outcome == ResolvedOutcome::Done;
-        let within = self.config.plan().longest_dispatch();
+        let within = self.config.plan().max_dispatch_start_delay();
         let resolution = ResolveOperationRequest { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
         let resolved = self.locks.resolve_operation(resolution).await.map_err(|untold| {

@@ -23,7 +23,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fencegate_config::bearer::{BearerToken, BearerTokenFileError};
+use fencegate_config::bearer::{BearerTokenFileError, ExpectedBearerToken};
 use fencegate_policies::{host::CanonicalHost, plan};
 use fencegate_process::randomness::{Guid, Randomness};
 use tokio::time::timeout;
@@ -37,7 +37,7 @@ use crate::error::AuditAction;
 pub struct AdminAuth {
     admin: Arc<plan::AdminListenerSettings>,
     /// `None`: no token is required.
-    pub(super) bearer: Option<BearerToken>,
+    pub(super) bearer: Option<ExpectedBearerToken>,
 }
 
 /// The connection of a request.
@@ -101,14 +101,14 @@ pub async fn authenticate(State(admin_auth): State<AdminAuth>, mut request: Requ
     // keeps the line out of the log.
     let done = tokio::spawn(run);
     let audited = tokio::spawn(async move {
-        let answer = done.await.unwrap_or_else(|_| failure_response());
+        let answer = done.await.unwrap_or_else(|_| unknown_outcome_response());
         log_admin_action(&principal, &caller, &method, &path, &answer);
         answer
     });
-    add_security_headers(audited.await.unwrap_or_else(|_| failure_response()))
+    add_security_headers(audited.await.unwrap_or_else(|_| unknown_outcome_response()))
 }
 
-fn failure_response() -> Response {
+fn unknown_outcome_response() -> Response {
     AdminRefusal::new(AdminErrorCode::Unknown, "it went wrong on the way; it may have been done: look again")
         .into_response()
 }
@@ -186,7 +186,7 @@ impl AdminAuth {
     /// # Errors
     /// Returns an error if the token cannot be read.
     pub fn new(admin: &plan::AdminListenerSettings) -> Result<Self, BearerTokenFileError> {
-        let bearer = admin.bearer.as_deref().map(BearerToken::open).transpose()?;
+        let bearer = admin.bearer.as_deref().map(ExpectedBearerToken::open).transpose()?;
         Ok(Self { admin: Arc::new(admin.clone()), bearer })
     }
 

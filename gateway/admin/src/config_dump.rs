@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use fencegate_policies::plan::{
     AclMode, AdminListenerSettings, EffectiveClientTls, EffectiveIssuer, EffectiveRoute, EffectiveUpstream,
     GatewayPlan, LeaseGrantSettings, LeasePrincipal, ListenerSettings, LogSettings, MixedPlanPolicy,
-    PeerListenerSettings, PrincipalCredential, Route, UnmatchedPolicy, ZooKeeperSettings, format_duration,
+    PeerListenerSettings, PrincipalCredential, Route, UnmatchedRequestPolicy, ZooKeeperSettings,
+    format_duration,
 };
 use serde::Serialize;
 
@@ -103,8 +104,8 @@ impl EffectiveConfig {
             tls: plan.listener.tls.is_some(),
             zookeeper: EffectiveEnsemble::new(&gateway.zookeeper),
             unmatched: match plan.unmatched {
-                UnmatchedPolicy::Reject => "reject".into(),
-                UnmatchedPolicy::Pass(id) => format!("pass to {}", plan.upstream(id).name),
+                UnmatchedRequestPolicy::Reject => "reject".into(),
+                UnmatchedRequestPolicy::Pass(id) => format!("pass to {}", plan.upstream(id).name),
             },
             routes: plan
                 .routes

@@ -33,7 +33,7 @@ impl GatewayAdminState {
     ///
     /// # Errors
     /// Returns an error as [`Self::resolve_key`] does.
-    pub(super) fn list_position(&self, text: &str) -> Result<ResourceKey, AdminRefusal> {
+    pub(super) fn parse_list_cursor(&self, text: &str) -> Result<ResourceKey, AdminRefusal> {
         if self.key_redaction().0 == KeyVisibility::Hash && is_key_hash(text) {
             return self.resolve_key(text);
         }

@@ -12,7 +12,7 @@ use std::{
 
 use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
 use bytes::Bytes;
-use fencegate_config::bearer::BearerToken;
+use fencegate_config::bearer::ExpectedBearerToken;
 use fencegate_http::listen::{
     certificates::{ListenerCertificates, TlsHandshakeResult, handshake},
     linger::write_and_linger,
@@ -59,7 +59,7 @@ pub fn start_admin_thread(
         runtime.block_on(async {
             drop(tokio::spawn(meanwhile));
             if let Some(bearer) = bearer {
-                drop(tokio::spawn(BearerToken::watch_token_file(bearer)));
+                drop(tokio::spawn(ExpectedBearerToken::watch_token_file(bearer)));
             }
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => run_accept_loop(&listener, &routes, certificates).await,

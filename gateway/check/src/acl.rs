@@ -22,13 +22,15 @@ pub(super) async fn check(
     paths: &ZkPaths,
 ) {
     match gateway.zookeeper.acl {
-        AclMode::Closed => check_closed(findings, link, paths).await,
-        AclMode::Checked | AclMode::Open => check_open(findings, gateway.zookeeper.acl, link, paths).await,
+        AclMode::Closed => check_no_open_acls(findings, link, paths).await,
+        AclMode::Checked | AclMode::Open => {
+            check_open_acls(findings, gateway.zookeeper.acl, link, paths).await
+        }
     }
 }
 
 /// Checks every node: one node that anybody may write is enough.
-async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &ZkPaths) {
+async fn check_no_open_acls(findings: &FindingCollector, link: &ZkSession, paths: &ZkPaths) {
     let root = paths.root();
     let meant = match link.intended_writers().await {
         Ok(Some(meant)) => meant,
@@ -74,7 +76,7 @@ async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &ZkP
     }
 }
 
-async fn check_open(findings: &FindingCollector, acl: AclMode, link: &ZkSession, paths: &ZkPaths) {
+async fn check_open_acls(findings: &FindingCollector, acl: AclMode, link: &ZkSession, paths: &ZkPaths) {
     let root = paths.root();
     let nodes = [root.to_owned(), paths.members_path(), paths.locks_path()];
     let mut open = Vec::new();

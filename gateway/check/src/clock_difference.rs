@@ -23,7 +23,7 @@ impl ClockDifference {
     /// The difference between `said`, the time of the other machine, and our clock, if it is certainly `LEAST`
     /// or more. `said` is from some moment between `before` and `after` by our clock, and is cut off at a
     /// multiple of `resolution`.
-    pub(super) fn between(
+    pub(super) fn from_remote_reading(
         said: SystemTime,
         resolution: Duration,
         before: SystemTime,
@@ -70,7 +70,7 @@ mod tests {
             (8_001, exact, None),
             (8_000, exact, Some(ClockDifference::Behind(2 * second))),
         ] {
-            let found = ClockDifference::between(at(said), resolution, at(10_000), at(11_000));
+            let found = ClockDifference::from_remote_reading(at(said), resolution, at(10_000), at(11_000));
             assert_eq!(found, difference, "{said} {resolution:?}");
         }
         let ahead = ClockDifference::Ahead(3 * second).to_string();

@@ -119,7 +119,7 @@ async fn check_upstream(
                             format!("an intermediary answers at {address} ({shown}): it must not repeat requests, see `A proxy before the service`"),
                         );
                     }
-                    files::check_certificate(findings, &way, &format!("of {endpoint}"), until);
+                    files::check_certificate_expiry(findings, &way, &format!("of {endpoint}"), until);
                     met.extend(announcement.map(|announcement| ProbedGuard {
                         endpoint: number,
                         address,
@@ -290,7 +290,8 @@ where
     let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok());
     let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let after = SystemTime::now();
-    let clock = date.and_then(|date| ClockDifference::between(date, DATE_RESOLUTION, before, after));
+    let clock =
+        date.and_then(|date| ClockDifference::from_remote_reading(date, DATE_RESOLUTION, before, after));
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }

@@ -121,7 +121,7 @@ fn check_session(
         FormattedDuration(requested)
     );
     let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
-    let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
+    let short = margin < least || margin + ZooKeeperSettings::heartbeat_interval(granted) * 2 > granted;
     let mut diagnostic = Diagnostic::new(DiagnosticCode::SessionNegotiated, message);
     if short {
         // No gateway starts with a session that is too short for its margin and heartbeats.
@@ -136,14 +136,14 @@ async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, e
     if let Some(client) = zookeeper.tls.as_ref().and_then(|tls| tls.client.as_ref()) {
         let until = pem::certificates(&client.chain).ok().and_then(|chain| pem::not_after(chain.first()?));
         let way = ["zookeeper", "tls", "client_certificate_file"];
-        files::check_certificate(findings, &way, &client.chain.display().to_string(), until);
+        files::check_certificate_expiry(findings, &way, &client.chain.display().to_string(), until);
     }
     for (number, (server, met)) in ensemble.probe_tls().await.into_iter().enumerate() {
         let number = number.to_string();
         let way = ["zookeeper", "servers", &number];
         match met {
             TlsHandshakeOutcome::Accepted(until) => {
-                files::check_certificate(findings, &way, &format!("of {server}"), until)
+                files::check_certificate_expiry(findings, &way, &format!("of {server}"), until)
             }
             TlsHandshakeOutcome::Refused(why) => {
                 let message = format!("TLS with {server} is not agreed on: {why}");
@@ -293,7 +293,7 @@ async fn check_clock(findings: &FindingCollector, link: &ZkSession, paths: &ZkPa
     };
     link.delete(&path).await.ok();
     let said = UNIX_EPOCH + Duration::from_millis(made.stat.created);
-    match ClockDifference::between(said, Duration::from_millis(1), before, after) {
+    match ClockDifference::from_remote_reading(said, Duration::from_millis(1), before, after) {
         Some(difference) => report_clock(findings, difference),
         None => {
             let least = FormattedDuration(ClockDifference::LEAST);

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate_config::{bearer::BearerToken, key_secret};
+use fencegate_config::{bearer::ExpectedBearerToken, key_secret};
 use fencegate_http::{
     buffered::{DefaultMemoryLimit, memory_allowance},
     listen::certificates::read_certificate_expiries,
@@ -40,7 +40,7 @@ pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Opt
             for (number, (path, until)) in examined.iter().enumerate() {
                 let number = number.to_string();
                 let way = [way, &["certificates", &number, "certificate_file"]].concat();
-                check_certificate(findings, &way, &path.display().to_string(), *until);
+                check_certificate_expiry(findings, &way, &path.display().to_string(), *until);
             }
         }
     }
@@ -79,24 +79,24 @@ pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &L
 pub(super) fn check_admin(findings: &FindingCollector, admin: &AdminListenerSettings) {
     check_listener(findings, &["admin", "tls"], admin.tls.as_ref());
     if let Some(file) = &admin.bearer
-        && let Err(bad) = BearerToken::open(file)
+        && let Err(bad) = ExpectedBearerToken::open(file)
     {
         report_unusable(findings, &["admin", "auth", "bearer_file"], &error_chain(&bad));
     }
 }
 
 /// Checks the secret of the hashes of keys.
-pub(super) fn check_log(findings: &FindingCollector, log: &LogSettings) {
+pub(super) fn check_key_hash_secret(findings: &FindingCollector, log: &LogSettings) {
     if let Err(bad) = key_secret::load(log) {
         report_unusable(findings, &["log", "key_secret_file"], &error_chain(&bad));
     }
 }
 
 /// Checks the credentials of clients that hold leases.
-pub(super) fn check_leases(findings: &FindingCollector, leases: &LeaseGrantSettings) {
+pub(super) fn check_lease_credentials(findings: &FindingCollector, leases: &LeaseGrantSettings) {
     for (number, principal) in leases.principals.iter().enumerate() {
         let PrincipalCredential::Bearer(file) = &principal.shows else { continue };
-        if let Err(bad) = BearerToken::open(file) {
+        if let Err(bad) = ExpectedBearerToken::open(file) {
             let way = ["leases", "principals", &number.to_string(), "bearer", "file"];
             report_unusable(findings, &way, &error_chain(&bad));
         }
@@ -109,7 +109,12 @@ pub(super) fn report_unusable(findings: &FindingCollector, way: &[&str], why: &s
 }
 
 /// Reports a certificate that has expired, or will soon. `until`: its end, in seconds since 1970.
-pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which: &str, until: Option<u64>) {
+pub(super) fn check_certificate_expiry(
+    findings: &FindingCollector,
+    way: &[&str],
+    which: &str,
+    until: Option<u64>,
+) {
     let Some(until) = until else { return };
     let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
     match left {
@@ -133,7 +138,7 @@ pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which
 }
 
 /// The records that a gateway would find in its `state_dir`.
-pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<HighestEpochRecord> {
+pub(super) fn check_state_dir(findings: &FindingCollector, folder: &Path) -> Vec<HighestEpochRecord> {
     check_writable(findings, &["state_dir"], folder);
     if !folder.is_dir() {
         return Vec::new();
@@ -190,7 +195,7 @@ pub(super) fn check_unix_socket(findings: &FindingCollector, way: &[&str], bind:
 }
 
 /// Checks the room on the disk of a folder that can be written.
-fn check_room(findings: &FindingCollector, way: &[&str], folder: &Path) {
+fn check_disk_space(findings: &FindingCollector, way: &[&str], folder: &Path) {
     let folder_name = folder.display();
     let Ok(disk) = statvfs(folder) else {
         return findings.record("folders", format!("{folder_name} can be written"));
@@ -228,7 +233,7 @@ impl std::fmt::Display for DiskRoom {
 /// Checks whether the folder can be written. Queries the system, and writes nothing.
 pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
     match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) if folder.is_dir() => check_room(findings, way, folder),
+        Ok(()) if folder.is_dir() => check_disk_space(findings, way, folder),
         other => {
             let why = other.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
             let message = format!("nothing can be written to {}: {why}", folder.display());
@@ -276,12 +281,12 @@ mod tests {
             (now + 15 * day, None),
         ] {
             let (problems, facts) =
-                findings_of(|findings| check_certificate(findings, &["admin"], "a.pem", Some(until)));
+                findings_of(|findings| check_certificate_expiry(findings, &["admin"], "a.pem", Some(until)));
             assert_eq!(problems, Vec::from_iter(problem));
             assert_eq!(facts.is_empty(), problem.is_some(), "{facts:?}");
         }
         let (problems, facts) =
-            findings_of(|findings| check_certificate(findings, &["admin"], "a.pem", None));
+            findings_of(|findings| check_certificate_expiry(findings, &["admin"], "a.pem", None));
         assert!(problems.is_empty() && facts.is_empty(), "its end is not known");
     }
 
@@ -335,7 +340,7 @@ mod tests {
     fn state_of_new_gateway_is_empty() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut records = Vec::new();
-        let (problems, facts) = findings_of(|findings| records = check_state(findings, folder.path()));
+        let (problems, facts) = findings_of(|findings| records = check_state_dir(findings, folder.path()));
         assert!(problems.is_empty() && records.is_empty());
         assert!(facts.contains(&"nothing was written down yet".to_owned()), "{facts:?}");
     }
@@ -345,9 +350,10 @@ mod tests {
     fn missing_secrets_are_reported() {
         let text = format!("{POLICY}\nlog: {{keys: hash, key_secret_file: /nowhere/secret}}\n");
         let log = load(&text).plan.expect("a sound policy").serving.log;
-        let (problems, _) = findings_of(|findings| check_log(findings, &log));
+        let (problems, _) = findings_of(|findings| check_key_hash_secret(findings, &log));
         assert_eq!(problems, [DiagnosticCode::FileUnusable]);
-        let (problems, _) = findings_of(|findings| check_log(findings, &minimal_plan().serving.log));
+        let (problems, _) =
+            findings_of(|findings| check_key_hash_secret(findings, &minimal_plan().serving.log));
         assert!(problems.is_empty());
     }
 

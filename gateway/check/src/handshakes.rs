@@ -48,7 +48,7 @@ const MOST: usize = 64;
 /// Checks the local part: the certificate, and the address for peers.
 pub(super) async fn check_local_peer(findings: &FindingCollector, peer: &PeerListenerSettings) {
     if let Some(tls) = &peer.tls {
-        check_files(findings, peer, tls);
+        check_peer_tls_files(findings, peer, tls);
     }
     let why = match timeout(LONGEST, OsNetwork.resolve(&peer.advertise)).await {
         Ok(Ok(addresses)) if !addresses.is_empty() => return,
@@ -62,7 +62,7 @@ pub(super) async fn check_local_peer(findings: &FindingCollector, peer: &PeerLis
     findings.report_problem(&["peer", "advertise"], DiagnosticCode::NotReached, message, remedy);
 }
 
-fn check_files(findings: &FindingCollector, peer: &PeerListenerSettings, tls: &PeerTls) {
+fn check_peer_tls_files(findings: &FindingCollector, peer: &PeerListenerSettings, tls: &PeerTls) {
     let way = ["peer", "tls"];
     let shown = ListenerTls {
         certificates: vec![tls.pair.clone()],
@@ -79,7 +79,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListenerSettings, tls: &P
     };
     for (path, until) in &examined {
         let way = [&way[..], &["certificate_file"]].concat();
-        files::check_certificate(findings, &way, &path.display().to_string(), *until);
+        files::check_certificate_expiry(findings, &way, &path.display().to_string(), *until);
     }
     if let Err(why) = verify_own_certificate(peer, tls) {
         let certificate = tls.pair.certificate.display();

@@ -9,7 +9,7 @@ use fencegate_config::{
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{FencingLevel, GatewayPlan, GuardPlan, JwtIssuer, StoreLocation, TicketVerificationKeys},
+    plan::{FencingLevel, GatewayPlan, GuardPlan, GuardStoreLocation, JwtIssuer, TicketVerificationKeys},
 };
 use fencegate_process::display::error_chain;
 use fencegate_ticket::TicketVerifier;
@@ -38,11 +38,11 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
     let address = ["listeners", &serving.listener.name, "address"];
     files::check_unix_socket(&findings, &address, &serving.listener.address);
     files::check_admin(&findings, &serving.admin);
-    files::check_log(&findings, &serving.log);
+    files::check_key_hash_secret(&findings, &serving.log);
     let limits = ["listeners", &serving.listener.name, "limits"];
     files::check_memory(&findings, &limits, &serving.listener.limits);
     if let Some(leases) = &gateway.leases {
-        files::check_leases(&findings, leases);
+        files::check_lease_credentials(&findings, leases);
     }
     if let Some(key) = &gateway.tickets
         && let Err(bad) = TicketIssuer::new(key, gateway, &"".into(), &Default::default())
@@ -50,7 +50,7 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
         files::report_unusable(&findings, &["tickets"], &error_chain(&bad));
     }
     let before =
-        gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::check_state(&findings, folder));
+        gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::check_state_dir(&findings, folder));
     let memory = HighestEpochTracker::from_records(before);
     run(async {
         let endpoints =
@@ -85,9 +85,9 @@ pub(super) fn check_guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineChe
     files::check_listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
     files::check_unix_socket(&findings, &["listener", "address"], &serving.listener.address);
     files::check_admin(&findings, &serving.admin);
-    files::check_log(&findings, &serving.log);
+    files::check_key_hash_secret(&findings, &serving.log);
     files::check_memory(&findings, &["listener", "limits"], &serving.listener.limits);
-    if guard.store != StoreLocation::Stateless
+    if guard.store != GuardStoreLocation::Stateless
         && serving.upstreams.iter().any(|one| one.sharing.health.is_none())
     {
         findings.record("upstream", NO_HEALTH);

@@ -7,7 +7,7 @@ use fencegate_guard_postgres::postgres::{PostgresStore, UnusableDatabaseError};
 use fencegate_guard_store::store::StoreIdentity;
 use fencegate_policies::{
     diagnostics::DiagnosticCode,
-    plan::{self, StoreLocation},
+    plan::{self, GuardStoreLocation},
 };
 use fencegate_process::{command_hint, display::error_chain};
 use tokio::time::timeout;
@@ -17,11 +17,13 @@ use super::{files, findings::FindingCollector};
 /// The time limit for the database.
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn check(findings: &FindingCollector, store: &StoreLocation) {
+pub(super) async fn check(findings: &FindingCollector, store: &GuardStoreLocation) {
     match store {
-        StoreLocation::Stateless => findings.record("store", "none: a filter remembers nothing"),
-        StoreLocation::Redb(file) => files::check_writable(findings, &["store", "redb"], parent_folder(file)),
-        StoreLocation::Postgres(from) => check_shared(findings, from).await,
+        GuardStoreLocation::Stateless => findings.record("store", "none: a filter remembers nothing"),
+        GuardStoreLocation::Redb(file) => {
+            files::check_writable(findings, &["store", "redb"], parent_folder(file))
+        }
+        GuardStoreLocation::Postgres(from) => check_postgres_store(findings, from).await,
     }
 }
 
@@ -30,7 +32,7 @@ fn parent_folder(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new("/"))
 }
 
-async fn check_shared(findings: &FindingCollector, from: &plan::PostgresLocation) {
+async fn check_postgres_store(findings: &FindingCollector, from: &plan::PostgresLocation) {
     let way = ["store", "postgres"];
     let place = match store_config::load_store_config(from) {
         Ok(place) => place,

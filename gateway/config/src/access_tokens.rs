@@ -10,8 +10,8 @@ use fencegate_process::{
     clock::{MachineClock, SharedClock},
 };
 use fencegate_ticket::{
-    AccessToken, AccessTokenError, AccessTokenRules, AccessTokenVerifier, KeyFileError, TrustedIssuer,
-    VerifyingKeys, unix_seconds,
+    AccessToken, AccessTokenRules, AccessTokenVerificationError, AccessTokenVerifier, KeyFileError,
+    TrustedIssuer, VerifyingKeys, unix_seconds,
 };
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -51,7 +51,7 @@ pub enum IssuerKeysError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AuthenticateError {
     #[error(transparent)]
-    Token(#[from] AccessTokenError),
+    Token(#[from] AccessTokenVerificationError),
     /// The token may be valid: it names a key that is not known, and the keys cannot be fetched now.
     #[error("the keys of the token's issuer cannot be fetched now")]
     KeysUnavailable,
@@ -65,7 +65,7 @@ pub enum AuthenticateError {
 
 /// Tells whether a request waits for keys that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyWait {
+pub enum JwksFetchWait {
     /// The request waits until the keys were fetched again, for some seconds at most.
     UntilFetched,
     Never,
@@ -73,7 +73,7 @@ pub enum KeyWait {
 
 /// The reason for which a token cannot be judged by the present keys. `issuer` is the index of its issuer.
 #[derive(Debug, Clone, Copy)]
-enum UnjudgedToken {
+enum UndecidedTokenReason {
     UnknownKey { issuer: usize },
     KeysTooOld { issuer: usize },
 }
@@ -91,8 +91,8 @@ impl AccessTokenAuthenticator {
         before: Option<&Self>,
     ) -> Result<Option<Arc<Self>>, LoadJwtIssuerError> {
         let opened = settings.issuers.iter().map(|issuer| {
-            let former = before.and_then(|before| before.fetcher_of(&issuer.keys));
-            let keys = Arc::new(open_keys(issuer, former.map(|former| &**former.keys()))?);
+            let former = before.and_then(|before| before.fetcher_for_source(&issuer.keys));
+            let keys = Arc::new(open_issuer_keys(issuer, former.map(|former| &**former.keys()))?);
             let fetcher = open_fetcher(issuer, &keys)?.map(|(fetcher, max_age)| {
                 let age = (&*issuer.issuer, max_age);
                 fetcher.with_max_age(age, clock.clone(), metrics.clone(), former)
@@ -129,7 +129,7 @@ impl AccessTokenAuthenticator {
     }
 
     /// Returns the fetcher of the keys from this source.
-    fn fetcher_of(&self, source: &JwksSource) -> Option<&JwksFetcher> {
+    fn fetcher_for_source(&self, source: &JwksSource) -> Option<&JwksFetcher> {
         let same = |other: &JwksSource| match (other, source) {
             // If another `ca_file` is trusted, another server may answer at the same URL, so its keys are not taken
             // over.
@@ -160,52 +160,57 @@ impl AccessTokenAuthenticator {
     pub async fn authenticate(
         &self,
         token: &[u8],
-        wait: KeyWait,
+        wait: JwksFetchWait,
     ) -> Result<Arc<AccessToken>, AuthenticateError> {
-        let unjudged = match self.judge(token)? {
+        let unjudged = match self.verify_with_loaded_keys(token)? {
             Ok(verified) => return Ok(verified),
             Err(unjudged) => unjudged,
         };
         let (issuer, without_wait) = match unjudged {
-            UnjudgedToken::UnknownKey { issuer } => (issuer, AuthenticateError::TooManyWaiting),
-            UnjudgedToken::KeysTooOld { issuer } => (issuer, AuthenticateError::KeysTooOld),
+            UndecidedTokenReason::UnknownKey { issuer } => (issuer, AuthenticateError::TooManyWaiting),
+            UndecidedTokenReason::KeysTooOld { issuer } => (issuer, AuthenticateError::KeysTooOld),
         };
         let Some(fetcher) = &self.fetchers[issuer] else {
             return Err(match &self.settings.issuers[issuer].keys {
                 // The verifier has already looked into the file for this token.
-                JwksSource::File(_) => AccessTokenError::UnknownKey { issuer }.into(),
+                JwksSource::File(_) => AccessTokenVerificationError::UnknownKey { issuer }.into(),
                 JwksSource::Url { .. } => AuthenticateError::KeysUnavailable,
             });
         };
-        if wait == KeyWait::Never {
+        if wait == JwksFetchWait::Never {
             return Err(match unjudged {
-                UnjudgedToken::UnknownKey { .. } => AuthenticateError::KeysUnavailable,
-                UnjudgedToken::KeysTooOld { .. } => AuthenticateError::KeysTooOld,
+                UndecidedTokenReason::UnknownKey { .. } => AuthenticateError::KeysUnavailable,
+                UndecidedTokenReason::KeysTooOld { .. } => AuthenticateError::KeysTooOld,
             });
         }
         let Some(_permit) = fetcher.try_begin_wait() else { return Err(without_wait) };
         let waited = timeout(fetcher.max_refresh_wait(), fetcher.keys().wait_refreshed()).await;
-        match self.judge(token)? {
+        match self.verify_with_loaded_keys(token)? {
             Ok(verified) => Ok(verified),
-            Err(UnjudgedToken::KeysTooOld { .. }) => Err(AuthenticateError::KeysTooOld),
-            Err(UnjudgedToken::UnknownKey { issuer }) if matches!(waited, Ok(Ok(()))) => {
-                Err(AccessTokenError::UnknownKey { issuer }.into())
+            Err(UndecidedTokenReason::KeysTooOld { .. }) => Err(AuthenticateError::KeysTooOld),
+            Err(UndecidedTokenReason::UnknownKey { issuer }) if matches!(waited, Ok(Ok(()))) => {
+                Err(AccessTokenVerificationError::UnknownKey { issuer }.into())
             }
             // The key may still exist: the last fetch has failed, and an earlier one during the wait may have had the
             // key.
-            Err(UnjudgedToken::UnknownKey { .. }) => Err(AuthenticateError::KeysUnavailable),
+            Err(UndecidedTokenReason::UnknownKey { .. }) => Err(AuthenticateError::KeysUnavailable),
         }
     }
 
     /// Checks a token by the keys that are known now.
-    fn judge(&self, token: &[u8]) -> Result<Result<Arc<AccessToken>, UnjudgedToken>, AccessTokenError> {
+    fn verify_with_loaded_keys(
+        &self,
+        token: &[u8],
+    ) -> Result<Result<Arc<AccessToken>, UndecidedTokenReason>, AccessTokenVerificationError> {
         match self.verifier.verify(token, unix_seconds()) {
             Ok(verified) => {
                 let issuer = verified.issuer;
                 let is_too_old = self.fetchers[issuer].as_ref().is_some_and(JwksFetcher::are_keys_too_old);
-                Ok(if is_too_old { Err(UnjudgedToken::KeysTooOld { issuer }) } else { Ok(verified) })
+                Ok(if is_too_old { Err(UndecidedTokenReason::KeysTooOld { issuer }) } else { Ok(verified) })
             }
-            Err(AccessTokenError::UnknownKey { issuer }) => Ok(Err(UnjudgedToken::UnknownKey { issuer })),
+            Err(AccessTokenVerificationError::UnknownKey { issuer }) => {
+                Ok(Err(UndecidedTokenReason::UnknownKey { issuer }))
+            }
             Err(error) => Err(error),
         }
     }
@@ -216,14 +221,14 @@ impl AccessTokenAuthenticator {
 /// # Errors
 /// Returns an [`IssuerKeysError`] if there are no keys.
 pub async fn fetch_issuer_keys(issuer: &JwtIssuer) -> Result<String, IssuerKeysError> {
-    let keys = Arc::new(open_keys(issuer, None)?);
+    let keys = Arc::new(open_issuer_keys(issuer, None)?);
     if let Some((fetcher, _)) = open_fetcher(issuer, &keys)? {
         fetcher.fetch().await?;
     }
     Ok(keys.kids())
 }
 
-fn open_keys(
+fn open_issuer_keys(
     issuer: &JwtIssuer,
     former: Option<&VerifyingKeys>,
 ) -> Result<VerifyingKeys, LoadJwtIssuerError> {

@@ -114,14 +114,14 @@ impl ActiveConfig {
     /// The generations in which requests that changed their route still run. No request begins in them any more,
     /// because the workers have switched plans.
     fn unfinished_moved_generations(&self) -> Vec<Arc<KeyRulesDrainGate>> {
-        self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
+        self.moved_generations.iter().filter(|term| !term.is_drained()).cloned().collect()
     }
 
     /// All known services except those that are not in the plan and whose requests have ended. No worker accepts a
     /// request for these any more. For a service of the present plan a request may arrive at any time.
     fn tracked_upstreams(&self) -> Vec<&UpstreamKeyRulesGate> {
         let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
-        in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
+        in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_drained())).collect()
     }
 
     /// True if some route fences requests to the service behind `upstream`, or restricts its clients. Two upstreams

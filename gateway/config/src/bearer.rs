@@ -17,7 +17,7 @@ use fencegate_ticket::{KeyFileError, read_secret};
 
 /// A token that callers must present. Clones share it.
 #[derive(Clone)]
-pub struct BearerToken {
+pub struct ExpectedBearerToken {
     file: PathBuf,
     /// The digest of the token. All digests have one length, so a comparison reveals nothing about the length
     /// of the token.
@@ -40,13 +40,13 @@ pub enum BearerTokenFileError {
     Token { path: PathBuf },
 }
 
-impl fmt::Debug for BearerToken {
+impl fmt::Debug for ExpectedBearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bearer").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
-impl BearerToken {
+impl ExpectedBearerToken {
     pub fn open(file: &Path) -> Result<Self, BearerTokenFileError> {
         let digest = Arc::new(RwLock::new(read_digest(file)?));
         Ok(Self { file: file.to_owned(), digest })

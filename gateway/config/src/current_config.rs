@@ -79,7 +79,7 @@ impl CurrentConfig {
 
     /// Returns when no request of an earlier plan runs any more that locks one of these keys in another way than
     /// `plan`, or not at all. Returns false if `plan` is not in force any more.
-    pub async fn wait_open(&self, plan: &Arc<GatewayPlan>, keys: &[ResourceKey]) -> bool {
+    pub async fn wait_older_key_rules_drained(&self, plan: &Arc<GatewayPlan>, keys: &[ResourceKey]) -> bool {
         let snapshot = self.current.load_full();
         if !Arc::ptr_eq(&snapshot.plan, plan) {
             return false;

@@ -44,12 +44,12 @@ pub struct JwksFetcher {
     /// Has a permit for each request that may wait for a fetch.
     waits: Semaphore,
     /// Set for the keys of an issuer of access tokens, whose age is bounded.
-    age: Option<KeyAge>,
+    age: Option<IssuerKeyFreshness>,
 }
 
 /// The age of an issuer's keys. It is bounded, because a key may have been revoked while its URL cannot be reached.
 #[derive(Debug)]
-struct KeyAge {
+struct IssuerKeyFreshness {
     issuer: String,
     longest: Duration,
     clock: SharedClock,
@@ -130,7 +130,7 @@ pub enum FetchJwksError {
     Keys(#[from] TicketJwkError),
 }
 
-impl KeyAge {
+impl IssuerKeyFreshness {
     fn fetched_at(&self) -> Option<BootInstant> {
         *self.fetched_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,9 +184,13 @@ impl JwksFetcher {
         metrics: IssuerKeyMetrics,
         former: Option<&Self>,
     ) -> Self {
-        let fetched_at =
-            Mutex::new(former.and_then(|former| former.age.as_ref()).and_then(KeyAge::fetched_at));
-        Self { age: Some(KeyAge { issuer: issuer.to_owned(), longest, clock, metrics, fetched_at }), ..self }
+        let fetched_at = Mutex::new(
+            former.and_then(|former| former.age.as_ref()).and_then(IssuerKeyFreshness::fetched_at),
+        );
+        Self {
+            age: Some(IssuerKeyFreshness { issuer: issuer.to_owned(), longest, clock, metrics, fetched_at }),
+            ..self
+        }
     }
 
     pub fn keys(&self) -> &Arc<VerifyingKeys> {
@@ -200,7 +204,7 @@ impl JwksFetcher {
 
     /// True if no token is accepted, because the keys were not fetched yet, or too long ago.
     pub fn are_keys_too_old(&self) -> bool {
-        self.age.as_ref().is_some_and(KeyAge::is_too_old)
+        self.age.as_ref().is_some_and(IssuerKeyFreshness::is_too_old)
     }
 
     /// Permits a request to wait for keys; `None` if as many requests as allowed are waiting.
@@ -243,7 +247,7 @@ impl JwksFetcher {
         loop {
             self.reload_client_tls().await;
             let fetched = self.fetch().await;
-            was_too_old = self.report_age(was_too_old);
+            was_too_old = self.report_key_age(was_too_old);
             let failure = fetched.as_ref().err().map(|error| error_chain(error));
             // Each cause is logged once: while tokens name unknown keys, there may be a fetch every second.
             if let (Err(error), true) = (&fetched, failure != reported) {
@@ -257,8 +261,8 @@ impl JwksFetcher {
 
     /// Logs when tokens begin and cease to be refused because of the age of their keys. Returns whether they are
     /// refused now.
-    fn report_age(&self, was_too_old: bool) -> bool {
-        let Some(KeyAge { issuer, longest, metrics, .. }) = &self.age else { return false };
+    fn report_key_age(&self, was_too_old: bool) -> bool {
+        let Some(IssuerKeyFreshness { issuer, longest, metrics, .. }) = &self.age else { return false };
         let is_too_old = self.are_keys_too_old();
         metrics.set_unusable(issuer, is_too_old);
         let max_key_age = FormattedDuration(*longest);

@@ -12,7 +12,7 @@ const LEAST: usize = 16;
 
 /// The reason for which there is no secret. The texts quote nothing of the file.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyHashSecretError {
+pub enum LoadKeyHashSecretError {
     #[error("FG0512: cannot read the secret of `log.keys`")]
     File(#[from] KeyFileError),
     #[error(
@@ -25,12 +25,12 @@ pub enum KeyHashSecretError {
 ///
 /// # Errors
 /// Returns an error if the file cannot be used.
-pub fn load(log: &LogSettings) -> Result<Option<KeyHashSecret>, KeyHashSecretError> {
+pub fn load(log: &LogSettings) -> Result<Option<KeyHashSecret>, LoadKeyHashSecretError> {
     let Some(path) = &log.key_secret_file else { return Ok(None) };
     let content = read_secret(path)?;
     let bytes = content.trim_ascii();
     if bytes.len() < LEAST {
-        return Err(KeyHashSecretError::Short { path: path.clone() });
+        return Err(LoadKeyHashSecretError::Short { path: path.clone() });
     }
     Ok(Some(KeyHashSecret::new(bytes)))
 }

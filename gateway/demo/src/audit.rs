@@ -95,13 +95,13 @@ impl AccountStatement {
     }
 
     /// Cents that are missing, or too many.
-    pub(super) fn difference(&self) -> u64 {
+    pub(super) fn balance_difference(&self) -> u64 {
         self.has.abs_diff(self.should_have)
     }
 }
 
 /// A few tokens of one key in the order of their executions, with the first and the last.
-pub(super) fn sample_of_tokens(executions: &[LedgerExecution], key: &str) -> Vec<String> {
+pub(super) fn sample_tokens(executions: &[LedgerExecution], key: &str) -> Vec<String> {
     const SIZE: usize = 6;
     let of_key = executions.iter().filter(|execution| execution.effective && execution.key == key);
     let tokens: Vec<&String> = of_key.filter_map(|execution| execution.token.as_ref()).collect();
@@ -202,7 +202,7 @@ mod tests {
             [receipt("a", DONE), receipt("b", DONE), receipt("c", PaymentOutcome::Refused(String::new()))];
         let expected = PaymentAudit { payments: 2, balance_ok: true, ..PaymentAudit::default() };
         assert_eq!(PaymentAudit::new(&executions, &receipts, &balance(999_980)), expected);
-        assert_eq!(sample_of_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
+        assert_eq!(sample_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
     }
 
     /// A payment that is executed twice with a stale token shows as double execution, overlap, stale token and wrong
@@ -233,7 +233,7 @@ mod tests {
             AccountStatement::for_all_accounts(&executions, &[receipt("a", DONE)], &balance(999_965));
         let [alice] = &*statements else { panic!("{statements:?}") };
         assert_eq!(
-            (alice.began, alice.has, alice.should_have, alice.difference()),
+            (alice.began, alice.has, alice.should_have, alice.balance_difference()),
             (1_000_000, 999_965, 999_990, 25)
         );
     }
@@ -260,9 +260,9 @@ mod tests {
     fn token_sample_keeps_order_and_ends() {
         let executions: Vec<_> =
             (1..=100).map(|n| execution(n, "a", &format!("v1-{n:03}"), (0, 0))).collect();
-        let sample = sample_of_tokens(&executions, "account/alice");
+        let sample = sample_tokens(&executions, "account/alice");
         assert_eq!((sample.len(), sample[0].as_str(), sample[5].as_str()), (6, "v1-001", "v1-100"));
         assert!(sample.is_sorted());
-        assert!(sample_of_tokens(&executions, "account/bob").is_empty());
+        assert!(sample_tokens(&executions, "account/bob").is_empty());
     }
 }

@@ -67,7 +67,9 @@ impl DemoCluster {
         let version = zookeeper.version()?;
 
         let ledger = LedgerInstance::start(&own, folder.path(), level)?;
-        let key = (level == DemoFenceLevel::Guard).then(|| make_key(&own, folder.path())).transpose()?;
+        let key = (level == DemoFenceLevel::Guard)
+            .then(|| create_ticket_signing_key(&own, folder.path()))
+            .transpose()?;
         let write = |name, upstream| -> Result<PathBuf, DemoError> {
             let file = folder.path().join(format!("{name}.yaml"));
             fs::write(
@@ -125,7 +127,7 @@ impl DemoCluster {
 
 impl LedgerInstance {
     /// The sample service beside our own binary, as cargo builds both, or where a package installs it.
-    fn find_program(own: &Path) -> Result<PathBuf, DemoError> {
+    fn find_ledger_program(own: &Path) -> Result<PathBuf, DemoError> {
         let beside = own.with_file_name("fencegate-ledger");
         if beside.is_file() {
             return Ok(beside);
@@ -140,7 +142,7 @@ impl LedgerInstance {
     }
 
     fn start(own: &Path, folder: &Path, level: DemoFenceLevel) -> Result<Self, DemoError> {
-        let program = Self::find_program(own)?;
+        let program = Self::find_ledger_program(own)?;
         let compare = match level {
             DemoFenceLevel::Unfenced | DemoFenceLevel::None | DemoFenceLevel::Guard => "off",
             DemoFenceLevel::Upstream => "token",
@@ -158,8 +160,8 @@ impl GatewayInstance {
     fn start(name: &'static str, own: &Path, policy: &Path) -> Result<Self, DemoError> {
         let arguments = ["run", "--log-format", "json", "-c"].map(Path::new);
         let process = ChildProcess::spawn(own, arguments.into_iter().chain([policy]))?;
-        let public = wait_for_field(&process, name, |line| address_of("public", line))?;
-        let admin = wait_for_field(&process, name, |line| address_of("admin", line))?;
+        let public = wait_for_field(&process, name, |line| parse_listening_address("public", line))?;
+        let admin = wait_for_field(&process, name, |line| parse_listening_address("admin", line))?;
         Ok(Self { name, process, public, admin })
     }
 }
@@ -185,14 +187,14 @@ impl GuardInstance {
         let file = file.display().to_string();
         arguments.push(&file);
         let process = ChildProcess::spawn(own, arguments)?;
-        let admin = wait_for_field(&process, "the guard", |line| address_of("admin", line))?;
-        let public = wait_for_field(&process, "the guard", |line| address_of("guard", line))?;
+        let admin = wait_for_field(&process, "the guard", |line| parse_listening_address("admin", line))?;
+        let public = wait_for_field(&process, "the guard", |line| parse_listening_address("guard", line))?;
         Ok(Self { process, public, admin })
     }
 }
 
 /// Makes the key that both gateways sign tickets with.
-fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, DemoError> {
+fn create_ticket_signing_key(own: &Path, folder: &Path) -> Result<PathBuf, DemoError> {
     let key = folder.join("ticket-key.json");
     run_binary(own, &["keys", "new"], &[&key]).map(|_| key)
 }
@@ -220,7 +222,7 @@ fn wait_for_field<T>(
     }
 }
 
-fn address_of(listener: &str, line: &Value) -> Option<SocketAddr> {
+fn parse_listening_address(listener: &str, line: &Value) -> Option<SocketAddr> {
     let fields = &line["fields"];
     let listens = fields["message"] == "listening" && fields["listener"] == listener;
     listens.then(|| fields["address"].as_str()?.parse().ok()).flatten()

@@ -53,7 +53,7 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
     if options.compare {
         let narrator = DemoReporter::summary_only(options.format);
         let summaries = tokio::select! {
-            played = side_by_side::compare(&narrator) => played?,
+            played = side_by_side::run_all_levels(&narrator) => played?,
             () = interrupts.recv() => return Ok(ExitCode::from(130)),
         };
         narrator.show_comparison(&side_by_side::table(&summaries), &summaries);

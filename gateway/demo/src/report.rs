@@ -111,7 +111,7 @@ impl DemoSummary {
 
     /// The cents that are missing or too many, over all accounts.
     pub(super) fn total_difference(&self) -> u64 {
-        self.accounts.iter().map(AccountStatement::difference).sum()
+        self.accounts.iter().map(AccountStatement::balance_difference).sum()
     }
 }
 
@@ -137,14 +137,14 @@ fn balance_text(statement: &AccountStatement) -> String {
             format!(
                 "{account:<6}{:>10}, which is {} less than {sum}",
                 cents(*has),
-                format_money(statement.difference())
+                format_money(statement.balance_difference())
             )
         }
         Ordering::Greater => {
             format!(
                 "{account:<6}{:>10}, which is {} more than {sum}",
                 cents(*has),
-                format_money(statement.difference())
+                format_money(statement.balance_difference())
             )
         }
     }

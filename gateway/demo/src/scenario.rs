@@ -5,7 +5,7 @@ use fencegate_testkit::child::Signal;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    audit::{AccountStatement, Balances, PaymentAudit, sample_of_tokens},
+    audit::{AccountStatement, Balances, PaymentAudit, sample_tokens},
     clients::{PayingClients, Payment, PaymentOutcome, PaymentResult, pay, send_payment},
     cluster::DemoCluster,
     error::DemoError,
@@ -166,7 +166,7 @@ async fn examine_result(
         accounts: AccountStatement::for_all_accounts(&executions, receipts, &balances),
         sessions_lost: count_lost_sessions(cluster).await?,
         stale_refused: refusals["stale"].as_u64().unwrap_or_default(),
-        tokens: sample_of_tokens(&executions, &format!("account/{VICTIM}")),
+        tokens: sample_tokens(&executions, &format!("account/{VICTIM}")),
         zookeeper: cluster.version.clone(),
     })
 }

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Plays the story at each level, in the order of the table.
-pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>, DemoError> {
+pub(super) async fn run_all_levels(narrator: &DemoReporter) -> Result<Vec<DemoSummary>, DemoError> {
     let mut summaries = Vec::new();
     for level in DemoFenceLevel::ALL {
         narrator.print_line(&format!("playing the story at level {} ...", level.as_str()));

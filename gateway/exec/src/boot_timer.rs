@@ -13,9 +13,9 @@ use tokio::net::unix::pipe::Receiver;
 /// that time.
 ///
 /// The timer is read like a pipe, because the runtime needs less for a pipe than for other descriptors.
-pub(super) struct BootTimer(Receiver);
+pub(super) struct BootClockTimer(Receiver);
 
-impl BootTimer {
+impl BootClockTimer {
     /// A new timer.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ mod tests {
     /// The timer returns when its moment is reached and not before, and at once for a moment that is past.
     #[tokio::test]
     async fn never_returns_before_deadline() {
-        let timer = BootTimer::new().expect("a descriptor");
+        let timer = BootClockTimer::new().expect("a descriptor");
         for at in
             [MachineClock.now() + Duration::from_millis(30), BootInstant::from_nanos(0), MachineClock.now()]
         {
@@ -71,7 +71,7 @@ mod tests {
     /// After a wait that was abandoned, the timer serves the next one.
     #[tokio::test]
     async fn abandoned_timer_is_set_anew() {
-        let timer = BootTimer::new().expect("a descriptor");
+        let timer = BootClockTimer::new().expect("a descriptor");
         let far = MachineClock.now() + Duration::from_secs(60);
         assert!(tokio::time::timeout(Duration::from_millis(10), timer.sleep_until(far)).await.is_err());
         timer.sleep_until(MachineClock.now() + Duration::from_millis(10)).await.expect("a timer");

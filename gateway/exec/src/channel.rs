@@ -27,7 +27,7 @@ pub(super) fn send_message(socket: &OwnedWriteHalf, what: impl Display) {
 }
 
 /// Sends our standard input to the supervisor, whose own standard input is the socket.
-pub(super) fn hand_over_input(socket: impl AsFd) -> io::Result<()> {
+pub(super) fn send_stdin_fd(socket: impl AsFd) -> io::Result<()> {
     let input = stdin();
     let shown = [input.as_fd()];
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -40,7 +40,7 @@ pub(super) fn hand_over_input(socket: impl AsFd) -> io::Result<()> {
 }
 
 /// Reads the socket from standard input, and the command's input from the socket.
-pub(super) fn receive_input() -> io::Result<(UnixStream, OwnedFd)> {
+pub(super) fn receive_socket_and_stdin() -> io::Result<(UnixStream, OwnedFd)> {
     let socket = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut with = RecvAncillaryBuffer::new(&mut room);

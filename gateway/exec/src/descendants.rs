@@ -33,7 +33,7 @@ impl DescendantProcesses {
 
     /// True if one of them runs or can run. A dead process that was not reaped does not count.
     pub(super) fn any_alive(&self) -> bool {
-        self.find_all().into_keys().any(is_alive)
+        self.find_descendants().into_keys().any(is_alive)
     }
 
     /// Records that the process has ended. Its id may belong to another process from now on, so no process with
@@ -47,7 +47,7 @@ impl DescendantProcesses {
             // This fails if the processes have ended, or belong to another user, which must end them.
             kill_process_group(group, signal).ok();
         }
-        for (process, parent) in self.find_all() {
+        for (process, parent) in self.find_descendants() {
             if self.group.is_none_or(|group| getpgid(Some(process)) != Ok(group)) {
                 self.signal_one(process, parent, signal);
             }
@@ -72,7 +72,7 @@ impl DescendantProcesses {
     }
 
     /// Each descendant, with the parent below which it was found.
-    fn find_all(&self) -> HashMap<Pid, Pid> {
+    fn find_descendants(&self) -> HashMap<Pid, Pid> {
         let mut found = HashMap::new();
         let mut look = vec![self.root];
         while let Some(process) = look.pop() {
@@ -172,9 +172,9 @@ mod tests {
         let process = Pid::from_child(&spared);
         let mut all = DescendantProcesses { root: getpid(), excluded: Some(process), group: None };
         all.clear_exclusion(getpid());
-        assert!(!all.find_all().contains_key(&process));
+        assert!(!all.find_descendants().contains_key(&process));
         all.clear_exclusion(process);
-        assert!(all.find_all().contains_key(&process));
+        assert!(all.find_descendants().contains_key(&process));
         spared.kill().expect("our own child");
         spared.wait().expect("our own child");
     }
@@ -199,7 +199,7 @@ mod tests {
         shell.wait().expect("our own child");
         assert!(
             !DescendantProcesses { root: getpid(), excluded: Some(of), group: None }
-                .find_all()
+                .find_descendants()
                 .contains_key(&of)
         );
     }

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use super::{
-    boot_timer::BootTimer,
+    boot_timer::BootClockTimer,
     channel,
     descendants::DescendantProcesses,
     lock_source::CommandLock,
@@ -59,7 +59,7 @@ const LONGEST_GRACE: Duration = Duration::from_secs(10);
 pub struct CommandRunner {
     children: ChildReaper,
     signals: SignalReceiver,
-    timer: BootTimer,
+    timer: BootClockTimer,
     group: ProcessGroup,
     /// The signal that has ended this process, and not only the command.
     ending: Option<&'static str>,
@@ -123,7 +123,7 @@ impl CommandRunner {
         Ok(Self {
             children,
             signals,
-            timer: BootTimer::new()?,
+            timer: BootClockTimer::new()?,
             group: ProcessGroup::from_controlling_terminal(),
             ending: None,
         })
@@ -177,7 +177,7 @@ impl CommandRunner {
         let grace = command.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(longest);
         let orders = SupervisorArgs { group: self.group, grace, until };
         let supervisor = spawn_supervisor(command, &lock.info, orders, theirs)?;
-        channel::hand_over_input(&ours)?;
+        channel::send_stdin_fd(&ours)?;
         let (reader, to) = ours.into_split();
         let mut keep = CommandLockKeeper {
             lock,

@@ -24,7 +24,7 @@ impl SignalReceiver {
     pub(super) fn listen_for_signals() -> io::Result<Self> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let ignored = ignored_mask();
-        for one in PASSED.into_iter().filter(|one| !is_among(*one, ignored)) {
+        for one in PASSED.into_iter().filter(|one| !is_signal_in_mask(*one, ignored)) {
             let mut came = signal(SignalKind::from_raw(one.as_raw()))?;
             let sender = sender.clone();
             tokio::spawn(async move { while came.recv().await.is_some() && sender.send(one).is_ok() {} });
@@ -72,7 +72,7 @@ fn parse_mask(status: &str) -> u64 {
     digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or_default()
 }
 
-fn is_among(signal: Signal, mask: u64) -> bool {
+fn is_signal_in_mask(signal: Signal, mask: u64) -> bool {
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn ignored_signals_come_from_mask() {
         let mask = parse_mask("Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n");
-        let ignored = PASSED.into_iter().filter(|one| is_among(*one, mask)).collect::<Vec<_>>();
+        let ignored = PASSED.into_iter().filter(|one| is_signal_in_mask(*one, mask)).collect::<Vec<_>>();
         assert_eq!(ignored, [Signal::HUP]);
     }
 

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    boot_timer::BootTimer,
+    boot_timer::BootClockTimer,
     channel,
     descendants::DescendantProcesses,
     exit_code::{NOT_RUN, print_error, refuse_manual_start},
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.peekable();
     let orders = SupervisorArgs::parse(&mut arguments);
     let (Some(orders), Some(_)) = (orders, arguments.peek()) else { return refuse_manual_start() };
-    let Ok((socket, input)) = channel::receive_input() else { return refuse_manual_start() };
+    let Ok((socket, input)) = channel::receive_socket_and_stdin() else { return refuse_manual_start() };
     let done = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -81,7 +81,7 @@ async fn supervise(
     fs::write("/proc/self/comm", WATCHMAN).ok();
     socket.set_nonblocking(true)?;
     let (reader, keeper) = UnixStream::from_std(socket)?.into_split();
-    let timer = BootTimer::new()?;
+    let timer = BootClockTimer::new()?;
     let mut children = ChildReaper::become_subreaper()?;
     // Signals for the command come from the lock keeper. If they reach this process, they must not end it and leave
     // the command alone.

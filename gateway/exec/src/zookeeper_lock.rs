@@ -58,7 +58,7 @@ impl ZooKeeperLockSource {
     pub(super) fn renewals(&self) -> LockRenewalSchedule {
         let timeout = self.options.session_timeout;
         let proves = timeout.saturating_sub(self.plan.zookeeper.margin(timeout));
-        LockRenewalSchedule { proves, interval: ZooKeeperSettings::heartbeat(timeout) }
+        LockRenewalSchedule { proves, interval: ZooKeeperSettings::heartbeat_interval(timeout) }
     }
 
     pub(super) async fn acquire(

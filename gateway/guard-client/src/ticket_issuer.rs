@@ -13,8 +13,8 @@ use fencegate_policies::{
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use fencegate_ticket::{
-    InvalidTenureTicketError, KeyFileError, TenureHolder, TenureTicket, TicketClaims, TicketError,
-    TicketSigner, TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
+    InvalidTenureTicketError, KeyFileError, TenureHolder, TenureTicket, TicketClaims, TicketSigner,
+    TicketVerificationError, TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
 };
 use fencegate_zookeeper::{session::paths::ZkPaths, state::HighestEpochTracker};
 use hyper::header::HeaderValue;
@@ -139,9 +139,9 @@ impl TicketIssuer {
     /// Verifies a ticket: a gateway of this installation has signed it, and it has not expired.
     ///
     /// # Errors
-    /// Returns a [`TicketError`] if the ticket is not valid.
-    pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketError> {
-        let unknown = TicketError::Invalid(InvalidTenureTicketError::UnknownKey);
+    /// Returns a [`TicketVerificationError`] if the ticket is not valid.
+    pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketVerificationError> {
+        let unknown = TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey);
         let Some(served) = self.memory.installation() else { return Err(unknown) };
         let mut bad = unknown;
         for verifier in &self.verifiers {

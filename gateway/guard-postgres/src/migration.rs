@@ -20,7 +20,7 @@ use std::{
 use fencegate_guard_store::{
     config::GuardConfig,
     operation::JournalEntryState,
-    store::{MovedMarker, StoreError, StoreIdentity},
+    store::{StoreError, StoreIdentity, StoreMovedMarker},
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{
@@ -30,8 +30,8 @@ use fencegate_process::{
 
 use self::source_file::{InitialQuarantine, MigrationSourceFile};
 use crate::postgres::{
-    DbSchemaContent, GuardTimeLimits, ImportHeader, ImportLock, ImportTransaction, KeyRow, OpenExecution,
-    PostgresConfig, UnusableDatabaseError,
+    DbSchemaContent, GuardTimeLimits, ImportHeader, ImportLock, ImportTransaction, ImportedKeyRow,
+    ImportedOpenExecution, PostgresConfig, UnusableDatabaseError,
 };
 
 /// The two ends of a move.
@@ -149,7 +149,7 @@ impl StoreMigration {
         let (left_to_do, tally) = match &source.departed {
             None => (MigrationState::NotStarted, self.copy(source, intake, there, intent, randomness).await?),
             Some(departed) => {
-                let left_to_do = self.finish_started(departed, intake, there, intent).await?;
+                let left_to_do = self.finish_started_migration(departed, intake, there, intent).await?;
                 (left_to_do, self.copy_batches(source, None, randomness).await?)
             }
         };
@@ -191,7 +191,7 @@ impl StoreMigration {
             })
             .await?;
         failpoint::pass("before_file_departs");
-        source.mark_moved(&MovedMarker { id: id.clone(), to: self.target.to_string() })?;
+        source.mark_moved(&StoreMovedMarker { id: id.clone(), to: self.target.to_string() })?;
         failpoint::pass("before_copy_is_store");
         self.activate_copy(intake, &id).await?;
         failpoint::pass("after_copy_is_store");
@@ -199,9 +199,9 @@ impl StoreMigration {
     }
 
     /// Finishes a move that an earlier run has begun.
-    async fn finish_started(
+    async fn finish_started_migration(
         &self,
-        departed: &MovedMarker,
+        departed: &StoreMovedMarker,
         intake: &ImportLock,
         there: DbSchemaContent,
         intent: StoreMigrationMode,
@@ -288,7 +288,7 @@ impl StoreMigration {
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
     ) -> Result<(), StoreMigrationError> {
-        let doubts = source.doubts(randomness);
+        let doubts = source.in_doubt_executions(randomness);
         tally.add_doubts(&doubts);
         if let Some(copying) = &mut into {
             copying.insert_executions(&doubts).await?;
@@ -323,7 +323,7 @@ async fn copy_journal(
 ) -> Result<(), StoreMigrationError> {
     let mut last: Option<OperationId> = None;
     loop {
-        let batch = source.operations(last.as_ref())?;
+        let batch = source.operations_after(last.as_ref())?;
         let Some((id, _)) = batch.last() else { return Ok(()) };
         last = Some(*id);
         tally.operations += count(&batch);
@@ -337,14 +337,14 @@ async fn copy_journal(
 }
 
 impl StoreMigrationSummary {
-    fn count_key_rows(&mut self, marked: &[KeyRow]) {
+    fn count_key_rows(&mut self, marked: &[ImportedKeyRow]) {
         self.keys += count(marked);
         for watermark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
             self.highest = self.highest.max(watermark.token.number());
         }
     }
 
-    fn add_doubts(&mut self, doubts: &[OpenExecution]) {
+    fn add_doubts(&mut self, doubts: &[ImportedOpenExecution]) {
         self.doubts = count(doubts);
         self.longest_doubt = doubts.iter().map(|doubt| doubt.left).max().unwrap_or_default();
     }

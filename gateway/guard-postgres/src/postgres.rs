@@ -5,7 +5,7 @@
 //!
 //! - [`PostgresConfig`]: where the database is, and its requirements
 //! - [`PostgresStore`]: one guard in it: its instance, its [`GuardMembershipLease`], its requests
-//! - [`AdmitReply`]: the result of one check of the keys of a claim
+//! - [`PostgresAdmissionOutcome`]: the result of one check of the keys of a claim
 //! - [`PostgresOperationLock`]: the right to decide over an operation, which is a row, too
 //! - [`PostgresError`]: why the database gave no reply
 
@@ -35,11 +35,11 @@ mod view;
 
 pub use self::heartbeat::BEAT;
 pub use self::{
-    admit_reply::{AdmitReply, ChangeFuture, DispatchName, InFlightDispatch},
+    admit_reply::{ChangeFuture, DispatchName, InFlightDispatch, PostgresAdmissionOutcome},
     config::{PostgresConfig, SCHEMA, UnusableDatabaseError},
     error::PostgresError,
     import::{DbSchemaContent, ImportLock},
-    import_transaction::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
+    import_transaction::{ImportHeader, ImportTransaction, ImportedKeyRow, ImportedOpenExecution},
     instance::{GuardTimeLimits, PostgresStore},
     membership::{GuardMembershipLease, GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::{FORMAT, ImportMarker},

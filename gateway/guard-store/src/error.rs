@@ -2,7 +2,7 @@
 
 use fencegate_policies::token::{FencingToken, InvalidFencingTokenError};
 use fencegate_process::clock::BootInstant;
-use fencegate_ticket::TicketError;
+use fencegate_ticket::TicketVerificationError;
 
 /// The guard has refused a dispatch. Nothing was sent upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -157,13 +157,13 @@ impl DispatchRefusedError {
     }
 }
 
-impl From<TicketError> for DispatchRefusedError {
-    fn from(bad: TicketError) -> Self {
+impl From<TicketVerificationError> for DispatchRefusedError {
+    fn from(bad: TicketVerificationError) -> Self {
         match bad {
-            TicketError::Missing => Self::TicketMissing,
-            TicketError::Expired { .. } => Self::TicketExpired,
-            TicketError::Key(_) => Self::TicketKey,
-            other @ TicketError::Invalid(_) => Self::TicketInvalid(other.to_string()),
+            TicketVerificationError::Missing => Self::TicketMissing,
+            TicketVerificationError::Expired { .. } => Self::TicketExpired,
+            TicketVerificationError::Key(_) => Self::TicketKey,
+            other @ TicketVerificationError::Invalid(_) => Self::TicketInvalid(other.to_string()),
         }
     }
 }
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn ticket_errors_have_their_codes() {
         for (error, code) in [
-            (TicketError::Missing, "ticket-missing"),
-            (TicketError::Expired { expires: 1, now: 2 }, "ticket-expired"),
-            (TicketError::Key(TicketMismatchError::Mode), "ticket-key"),
-            (TicketError::Invalid(InvalidTenureTicketError::Future), "ticket-invalid"),
+            (TicketVerificationError::Missing, "ticket-missing"),
+            (TicketVerificationError::Expired { expires: 1, now: 2 }, "ticket-expired"),
+            (TicketVerificationError::Key(TicketMismatchError::Mode), "ticket-key"),
+            (TicketVerificationError::Invalid(InvalidTenureTicketError::Future), "ticket-invalid"),
         ] {
             assert_eq!(DispatchRefusedError::from(error).code().as_str(), code);
         }

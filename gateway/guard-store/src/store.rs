@@ -18,11 +18,11 @@ mod tests;
 pub use self::change::StoredKey;
 pub use self::{
     change::{
-        CleanShutdownState, DurableKeyWatermarks, InDoubtExecutionRecord, KeyWatermarks, MovedMarker,
+        CleanShutdownState, DurableKeyWatermarks, InDoubtExecutionRecord, KeyWatermarks, StoreMovedMarker,
         StoreMutation,
     },
     durable::{DiskSpace, GuardStore, RestoreStoreError, StoreBackupError, StoreError},
-    group_commit::{CommitError, CommitLoop, CommitQueueHandle, CommitSeq, MoreChanges},
+    group_commit::{CommitError, CommitLoop, CommitLoopState, CommitQueueHandle, CommitSeq},
     recovery::{FORMAT, JournalSize, RecoveredActiveKeys, RecoveredState, StoreIdentity},
     redb::{RedbStore, restore::RestoreOptions},
 };

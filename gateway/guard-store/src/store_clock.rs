@@ -41,7 +41,7 @@ impl PersistedStoreClock {
     }
 
     /// The store's time and the longest execution at `now`, as changes to be written.
-    pub fn time_change(&self, now: BootInstant) -> Vec<StoreMutation> {
+    pub fn store_time_mutation(&self, now: BootInstant) -> Vec<StoreMutation> {
         vec![
             StoreMutation::Time(self.store_seconds_at(now)),
             StoreMutation::MaxExecution(self.max_completion_delay(now)),

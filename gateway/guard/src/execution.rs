@@ -138,11 +138,11 @@ impl AdmittedExecution {
     pub fn mark_in_doubt(mut self, last: BootInstant, target: Option<DispatchTarget>) {
         self.end_in_doubt(last, target);
         // A repeat of the operation gets `outcome-unknown` from now on, and does not wait.
-        self.leave_unresolved();
+        self.leave_operation_unresolved();
     }
 
     /// Leaves the outcome of the operation unknown, and releases its reservation.
-    fn leave_unresolved(&mut self) {
+    fn leave_operation_unresolved(&mut self) {
         if self.reserved.take().is_some() {
             self.guard.metrics.record_operation("unknown");
         }
@@ -192,7 +192,7 @@ impl Drop for AdmittedExecution {
             (false, Some(_)) => {
                 let now = self.guard.now();
                 self.end_in_doubt(now, None);
-                self.leave_unresolved();
+                self.leave_operation_unresolved();
             }
         }
     }

@@ -29,7 +29,7 @@ use fencegate_process::{
 use tokio::sync::{Notify, futures::OwnedNotified};
 use tracing::warn;
 
-use self::sleep_detector::SleepDetector;
+use self::sleep_detector::ProcessPauseDetector;
 use crate::backend_types::TokenEpochBounds;
 
 /// The state of a guard with a store of its own: the admission table in memory decides, and the store keeps the
@@ -47,7 +47,7 @@ pub(crate) struct LocalGuardBackend {
 pub(crate) struct LocalBackendState {
     pub(crate) register: AdmissionTable,
     pub(crate) active_operations: ActiveOperations,
-    sleep_detector: SleepDetector,
+    sleep_detector: ProcessPauseDetector,
     /// The instant at which the lock was taken. The lock's holder decides by this instant and never reads the
     /// clock again: the process may have been paused, unnoticed, between this instant and a later reading.
     now: BootInstant,
@@ -70,7 +70,7 @@ impl LocalGuardBackend {
             state: Mutex::new(LocalBackendState {
                 register: table,
                 active_operations: ActiveOperations::default(),
-                sleep_detector: SleepDetector::default(),
+                sleep_detector: ProcessPauseDetector::default(),
                 now: clock.now(),
             }),
             store,
@@ -88,8 +88,8 @@ impl LocalGuardBackend {
         let now = self.now();
         state.now = now;
         // A sleep is recorded before the caller decides anything by the clock.
-        if let Some(slept) = state.sleep_detector.detect_sleep(now) {
-            state.register.record_sleep(slept, now);
+        if let Some(slept) = state.sleep_detector.detect_pause(now) {
+            state.register.record_process_pause(slept, now);
             if state.sleep_detector.is_watched {
                 warn!(slept = %FormattedDuration(slept), "guard.slept: the time of the suspension counts for no wait");
             }
@@ -184,7 +184,7 @@ impl LocalGuardBackend {
 
     /// The store's time and the longest execution, as changes to be written.
     fn store_time_change(&self) -> Vec<StoreMutation> {
-        self.time.time_change(self.now())
+        self.time.store_time_mutation(self.now())
     }
 
     fn read_error(&self, error: &StoreError) -> DispatchRefusedError {

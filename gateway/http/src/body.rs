@@ -259,7 +259,7 @@ impl Body {
     }
 
     /// Reads a short body to its end; `None` if it breaks or is too long.
-    pub async fn drain_short(mut self) -> Option<Self> {
+    pub async fn buffer_if_short(mut self) -> Option<Self> {
         let mut left = SHORT;
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await {
             left = left.checked_sub(frame.ok()?.data_ref().map_or(0, Bytes::len))?;
@@ -268,7 +268,7 @@ impl Body {
     }
 
     /// Waits, after the last byte of this response, until no byte of its *request* can be sent any more either.
-    pub async fn wait_request_settled(mut self) {
+    pub async fn wait_request_writes_settled(mut self) {
         for observer in &mut self.observers {
             if let Some(rest) = observer.settle_request_writes() {
                 rest.await;

@@ -175,7 +175,7 @@ impl ServerConnectionState {
     }
 
     /// Records that `left` bytes of complete responses are still to be written.
-    pub(crate) fn set_owed(&self, left: usize) {
+    pub(crate) fn set_unwritten_response_bytes(&self, left: usize) {
         self.writing.set(NextWriteKind::Owed(left));
     }
 

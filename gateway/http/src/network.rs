@@ -54,7 +54,7 @@ pub trait ResetOnClose {
 
     /// Sets the longest time for which the kernel tries to deliver a byte that the peer does not acknowledge. After it
     /// the kernel closes the connection, even if this process is frozen. `None` is the kernel's default.
-    fn give_up_after(&self, _unacknowledged: Option<Duration>) {}
+    fn set_unacknowledged_timeout(&self, _unacknowledged: Option<Duration>) {}
 
     /// True if both sides have closed, and the peer's kernel has acknowledged every byte of this side. False if this
     /// is not known.

@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::{
     index::{FinishedOperationEntry, OperationIndex, OperationShard},
-    quota::QuotaOwner,
+    quota::OperationQuotaOwner,
     record::{OperationRecord, OperationState, can_mark_outlived, is_deletable},
     unresolved::is_lock_held,
 };
@@ -73,7 +73,7 @@ async fn conservative_now_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64
 enum OperationRecordLookup {
     /// The node is gone, expired, or not readable for this session.
     Absent,
-    Found(OperationRecordStatus, Option<Arc<QuotaOwner>>),
+    Found(OperationRecordStatus, Option<Arc<OperationQuotaOwner>>),
 }
 
 enum OperationRecordStatus {

@@ -12,7 +12,7 @@ use fencegate_policies::{operation::OperationId, plan::OperationQuota};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 use fencegate_zookeeper::session::{active_session::ActiveSession, client::ZkClient};
 
-use super::quota::{OperationQuotaCounter, QuotaOwner};
+use super::quota::{OperationQuotaCounter, OperationQuotaOwner};
 use crate::error::AdmitOperationError;
 
 /// The index of a process, shared by all its sessions. Its counts come from the sweeps of these sessions, see
@@ -47,7 +47,7 @@ pub(super) struct OperationShard {
     pub(super) unknown: usize,
     pub(super) finished: HashMap<OperationId, FinishedOperationEntry>,
     /// The owners of the operations, one for each operation.
-    pub(super) owners: Vec<Arc<QuotaOwner>>,
+    pub(super) owners: Vec<Arc<OperationQuotaOwner>>,
     /// Whether some operations have the name that a former build gave them.
     pub(super) former: bool,
     looked_through: bool,
@@ -59,7 +59,7 @@ pub(super) struct FinishedOperationEntry {
     /// The record is kept until this time, in milliseconds of ZooKeeper's clock.
     pub(super) until: u64,
     /// The owner of the operation; `None` if a former build has named it.
-    pub(super) owner: Option<Arc<QuotaOwner>>,
+    pub(super) owner: Option<Arc<OperationQuotaOwner>>,
 }
 
 /// The known state of a shard before a scan.
@@ -69,15 +69,15 @@ pub(super) struct OperationShardSnapshot {
 }
 
 /// Registers an attempt as running, until it is dropped.
-pub(crate) struct RunningAttemptGuard {
+pub(crate) struct RunningOperationGuard {
     census: Arc<OperationIndex>,
     attempt: Guid,
 }
 
 impl OperationIndex {
-    pub(super) fn mark_running(self: &Arc<Self>, attempt: Guid) -> RunningAttemptGuard {
+    pub(super) fn mark_running(self: &Arc<Self>, attempt: Guid) -> RunningOperationGuard {
         self.lock_state().running.insert(attempt);
-        RunningAttemptGuard { census: self.clone(), attempt }
+        RunningOperationGuard { census: self.clone(), attempt }
     }
 
     /// Whether this attempt runs here.
@@ -132,7 +132,7 @@ impl OperationIndex {
     }
 
     /// Counts an operation that this gateway has admitted.
-    pub(super) fn record_admitted(&self, id: &OperationId, owner: &QuotaOwner) {
+    pub(super) fn record_admitted(&self, id: &OperationId, owner: &OperationQuotaOwner) {
         let mut state = self.lock_state();
         let owner = Arc::new(owner.clone());
         state.tally.add(&owner);
@@ -145,7 +145,7 @@ impl OperationIndex {
     /// Returns an error if the owner has used up its quota.
     pub(super) fn check_quota(
         &self,
-        owner: &QuotaOwner,
+        owner: &OperationQuotaOwner,
         quota: OperationQuota,
     ) -> Result<(), AdmitOperationError> {
         self.lock_state().tally.check_quota(owner, quota)
@@ -206,7 +206,7 @@ impl OperationIndexState {
 /// The number of digits of an operation's name that name its shard.
 const SHARD_DIGITS: usize = 2;
 
-impl Drop for RunningAttemptGuard {
+impl Drop for RunningOperationGuard {
     fn drop(&mut self) {
         self.census.lock_state().running.remove(&self.attempt);
     }
@@ -324,7 +324,7 @@ mod tests {
     fn admitted_operation_counts_toward_quota_immediately() {
         let index = OperationIndex::default();
         let id = OperationId::from_bytes([0xab; 32]);
-        let owner = QuotaOwner { route: "pay".into(), client: None };
+        let owner = OperationQuotaOwner { route: "pay".into(), client: None };
         let quota = OperationQuota { route: 2, client: None };
         for _ in 0..2 {
             assert_eq!(index.check_quota(&owner, quota), Ok(()));
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(shards.record_shard("0a", false), [true, false], "somebody may write there meanwhile");
         assert_eq!(shards.check_twice(), [false, false]);
         let id = OperationId::from_bytes([0xff; 32]);
-        shards.census.record_admitted(&id, &QuotaOwner { route: "pay".into(), client: None });
+        shards.census.record_admitted(&id, &OperationQuotaOwner { route: "pay".into(), client: None });
         assert_eq!(shards.check_twice(), [false, false], "what is made now has no former name");
         assert_eq!(shards.record_shard("ff", true), [true, true], "somebody of a former build is at work");
         assert_eq!(shards.record_shard("ff", false), [true, false]);

@@ -29,7 +29,7 @@ use fencegate_policies::{
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
-use self::{error::AdmitOperationError, quota::QuotaOwner};
+use self::{error::AdmitOperationError, quota::OperationQuotaOwner};
 
 /// A request that is an operation, and the lock under which it is to be sent.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub struct OperationToRecord {
     pub target: String,
     /// The `Idempotency-Key` of the request.
     pub name: Option<String>,
-    pub owner: QuotaOwner,
+    pub owner: OperationQuotaOwner,
     /// The number of operations of this owner that may be recorded.
     pub memory: OperationQuota,
 }

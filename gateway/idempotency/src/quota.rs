@@ -13,7 +13,7 @@ use crate::error::AdmitOperationError;
 
 /// The owner of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuotaOwner {
+pub struct OperationQuotaOwner {
     pub route: String,
     /// A hash that stands for the principal; `None` if the route knows no principals.
     pub client: Option<String>,
@@ -27,14 +27,14 @@ pub(super) struct OperationQuotaCounter {
 }
 
 impl OperationQuotaCounter {
-    pub(super) fn add(&mut self, owner: &QuotaOwner) {
+    pub(super) fn add(&mut self, owner: &OperationQuotaOwner) {
         *self.routes.entry(owner.route.clone()).or_default() += 1;
         if let Some(client) = &owner.client {
             *self.clients.entry(client.clone()).or_default() += 1;
         }
     }
 
-    pub(super) fn remove(&mut self, owner: &QuotaOwner) {
+    pub(super) fn remove(&mut self, owner: &OperationQuotaOwner) {
         let less = |counts: &mut HashMap<String, usize>, name: &str| {
             if let Some(count) = counts.get_mut(name) {
                 *count = count.saturating_sub(1);
@@ -55,7 +55,7 @@ impl OperationQuotaCounter {
     /// Returns an error if the owner has used up its quota.
     pub(super) fn check_quota(
         &self,
-        owner: &QuotaOwner,
+        owner: &OperationQuotaOwner,
         quota: OperationQuota,
     ) -> Result<(), AdmitOperationError> {
         let clients = owner.client.as_ref().zip(quota.client);
@@ -74,8 +74,8 @@ impl OperationQuotaCounter {
 mod tests {
     use super::*;
 
-    fn owner(route: &str, client: Option<&str>) -> QuotaOwner {
-        QuotaOwner { route: route.into(), client: client.map(str::to_owned) }
+    fn owner(route: &str, client: Option<&str>) -> OperationQuotaOwner {
+        OperationQuotaOwner { route: route.into(), client: client.map(str::to_owned) }
     }
 
     /// A client has one quota across all routes, and a route one quota across all clients.

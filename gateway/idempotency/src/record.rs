@@ -16,7 +16,7 @@ use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::{clock::unix_seconds, randomness::Guid};
 use serde::{Deserialize, Serialize};
 
-use super::{OperationOutcome, OperationToRecord, quota::QuotaOwner};
+use super::{OperationOutcome, OperationToRecord, quota::OperationQuotaOwner};
 
 /// The newest format of a record that this build can read, and the one that it writes.
 pub const FORMAT: u32 = 1;
@@ -40,7 +40,7 @@ pub struct OperationRecord {
     pub name: Option<String>,
     /// The owner against whose quota the operation counts. Builds that named operations by their upstream wrote none.
     #[serde(default)]
-    pub owner: Option<QuotaOwner>,
+    pub owner: Option<OperationQuotaOwner>,
     /// The time of the admission, in seconds of the wall clock since 1970.
     pub admitted: u64,
     /// The time for which the record is kept after the end of the operation, in seconds.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_config::bearer::{BearerToken, BearerTokenFileError};
+use fencegate_config::bearer::{BearerTokenFileError, ExpectedBearerToken};
 use fencegate_http::connection_info::{ClientCertIdentity, ConnectionInfo};
 use fencegate_policies::{
     key::ResourceKey,
@@ -16,7 +16,7 @@ pub struct LeaseAuth(Arc<[(LeasePrincipal, LeasePrincipalCredential)]>);
 
 /// The credential of a principal.
 enum LeasePrincipalCredential {
-    Bearer(BearerToken),
+    Bearer(ExpectedBearerToken),
     Certificate(Arc<str>),
 }
 
@@ -30,7 +30,7 @@ impl LeaseAuth {
         let known = |principal: &LeasePrincipal| {
             let credential = match &principal.shows {
                 PrincipalCredential::Bearer(file) => {
-                    LeasePrincipalCredential::Bearer(BearerToken::open(file)?)
+                    LeasePrincipalCredential::Bearer(ExpectedBearerToken::open(file)?)
                 }
                 PrincipalCredential::Certificate(name) => LeasePrincipalCredential::Certificate(name.clone()),
             };

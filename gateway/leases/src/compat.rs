@@ -29,7 +29,7 @@ impl LeaseTable {
         keys: &[ResourceKey],
     ) -> Result<i64, Refusal> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
-        match timeout_at(deadline, self.config().wait_open(gateway, keys)).await {
+        match timeout_at(deadline, self.config().wait_older_key_rules_drained(gateway, keys)).await {
             Ok(true) => {}
             Ok(false) => {
                 return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));

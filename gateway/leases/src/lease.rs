@@ -378,7 +378,7 @@ impl Lease {
 
     /// A snapshot for an answer that contains the id only if the lease holds its lock. If it does, the snapshot
     /// is a promise.
-    pub(super) fn promised_grant(&self) -> LeaseSnapshot {
+    pub(super) fn snapshot_promised_if_held(&self) -> LeaseSnapshot {
         self.snapshot_with_promise(|stage| matches!(stage, LeaseStage::Held { .. }))
     }
 

@@ -88,7 +88,7 @@ pub(crate) fn snapshot_document(
         }
     }
     if matches!(reader, LeaseDocumentAudience::Client(_)) {
-        document.lease = Some(lease.id.reveal());
+        document.lease = Some(lease.id.to_secret_text());
     }
     document
 }

@@ -270,7 +270,7 @@ impl LeaseTable {
 impl LeaseIndex {
     /// The lease that a principal was granted, or waits for, under a name. `None` if that lease is over and no
     /// client can have used it, so that a repeat gets another one.
-    fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
+    fn find_by_idempotency_key(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
         let reference = self.named.get(&(principal.clone(), key.clone()))?;
         self.leases.get(reference).filter(|lease| !lease.ended_unused()).cloned()
     }

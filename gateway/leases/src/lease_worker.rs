@@ -6,7 +6,7 @@ use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 use fencegate_http::network::Network;
 use fencegate_lock::manager::{
     lock_manager::AcquireError,
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
 };
 use fencegate_peers::LocalPeerIdentity;
 use fencegate_policies::plan::LockReusePolicy;
@@ -112,7 +112,7 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         hold: LockReusePolicy::Strict,
         wait,
         queue: usize::MAX,
-        waits: WaitGateway::Here,
+        waits: LockWaitPlace::Here,
         delay: None,
         route: &name,
     };

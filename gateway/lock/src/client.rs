@@ -70,7 +70,7 @@ use self::validate_names::{parse_exclusive_node, parse_keys};
 pub use self::{connect_options::ConnectOptions, error::LockClientError, lock_guard::LockGuard};
 use crate::manager::{
     lock_manager::{LockManager, create_lock_manager},
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
     session_worker::SessionWorker,
 };
 
@@ -345,7 +345,7 @@ impl<'c> IntoFuture for LockBuilder<'c> {
                 hold,
                 wait,
                 queue: usize::MAX,
-                waits: WaitGateway::Here,
+                waits: LockWaitPlace::Here,
                 delay,
                 route: &client.name,
             };

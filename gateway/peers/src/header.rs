@@ -73,7 +73,7 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Reads the field of a forwarded request, if it has the peer secret `ours`: `pass=<hex>; key=<key>; wait=<ms>[;
 /// certificate=<hex>][; client=<kind>:<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates. The name of
 /// a client may have any printable character, so its bytes are hex digits; its kind is a word of the policy.
-pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHeader> {
+pub fn parse_and_verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHeader> {
     let line = single_value(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
     let pass = PeerSecret::parse(pass.strip_prefix("pass=")?).ok()?;
@@ -107,12 +107,12 @@ fn optional_part<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, &'l 
 /// Parses a name with its kind.
 fn parse_client_name(written: &str) -> Option<ClientName> {
     let (kind, digits) = written.split_once(':')?;
-    let name = String::from_utf8(parse_digits(digits)?).ok()?;
+    let name = String::from_utf8(parse_hex_bytes(digits)?).ok()?;
     ClientName::new(CertificateNameKind::from_word(kind)?, &name)
 }
 
 /// Parses pairs of lower-case hexadecimal digits, at least one.
-fn parse_digits(digits: &str) -> Option<Vec<u8>> {
+fn parse_hex_bytes(digits: &str) -> Option<Vec<u8>> {
     let value = |digit: u8| char::from(digit).to_digit(16).filter(|_| !digit.is_ascii_uppercase());
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     let byte = |[high, low]: &[u8; 2]| u8::try_from(value(*high)? * 16 + value(*low)?).ok();
@@ -203,7 +203,7 @@ mod tests {
             )
         };
         let before = Instant::now();
-        let read = verify(&presented(&[&line(&ours)]), &ours).expect("believed");
+        let read = parse_and_verify(&presented(&[&line(&ours)]), &ours).expect("believed");
         assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
         for (certificate, name) in [
             (Some("0f"), None),
@@ -215,7 +215,7 @@ mod tests {
             let name = name.map(|(kind, name)| ClientName::new(kind, name).expect("a name"));
             let client = PeerForwardedIdentity { certificate, name: name.as_ref() };
             let certified = encode(&ours, "a", Duration::ZERO, client, "gw-1");
-            let known = verify(&presented(&[&certified]), &ours).expect("believed");
+            let known = parse_and_verify(&presented(&[&certified]), &ours).expect("believed");
             assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", certificate));
             assert_eq!(known.client_name, name);
         }
@@ -248,10 +248,10 @@ mod tests {
             vec![format!("pass={hex}; key=a; wait=1; client=cn:61; certificate=0f; from=gw")],
         ] {
             let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
-            assert_eq!(verify(&presented(&lines), &ours), None, "{bad:?}");
+            assert_eq!(parse_and_verify(&presented(&lines), &ours), None, "{bad:?}");
         }
         let long = format!("pass={hex}; key=a; wait={}; from=gw", u64::MAX);
-        let read = verify(&presented(&[&long]), &ours).expect("believed");
+        let read = parse_and_verify(&presented(&[&long]), &ours).expect("believed");
         assert!(read.until <= Instant::now() + MAX_WAIT, "a wait without end");
     }
 
@@ -262,7 +262,7 @@ mod tests {
             let ours = PeerSecret::new(&SystemRandomness);
             let line = encode(&ours, &key, Duration::from_millis(wait), PeerForwardedIdentity::default(), from.trim());
             let before = Instant::now();
-            let read = verify(&presented(&[&line]), &ours).expect("believed");
+            let read = parse_and_verify(&presented(&[&line]), &ours).expect("believed");
             prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));
             prop_assert!(read.until >= before + Duration::from_millis(wait).min(MAX_WAIT));
             prop_assert!(read.until <= Instant::now() + MAX_WAIT);
@@ -275,7 +275,7 @@ mod tests {
         ) {
             let ours = PeerSecret::new(&SystemRandomness);
             let headers = presented(&[&line]);
-            prop_assert_eq!(verify(&headers, &ours), None);
+            prop_assert_eq!(parse_and_verify(&headers, &ours), None);
             prop_assert!(!is_proven(&headers, &ours, &ChallengeNonce::new(&SystemRandomness)));
             let mut challenge = challenge_request("gw-1:9910", &ChallengeNonce::new(&SystemRandomness)).expect("an address");
             challenge.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
@@ -287,7 +287,7 @@ mod tests {
         fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 let headers = HeaderMap::from_iter([(FENCING_FORWARDED, value)]);
-                prop_assert_eq!(verify(&headers, &PeerSecret::new(&SystemRandomness)), None);
+                prop_assert_eq!(parse_and_verify(&headers, &PeerSecret::new(&SystemRandomness)), None);
             }
         }
     }

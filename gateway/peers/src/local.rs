@@ -9,7 +9,7 @@ use std::{
 
 use fencegate_policies::plan::{
     self, BindAddress, ClientCertificateFiles, ClientCertificateMode, ListenerLimits, ListenerProtocols,
-    ListenerSettings, ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
+    ListenerSettings, ListenerTls, PeerTls, ProxyProtocolMode, TlsVersion,
 };
 use fencegate_process::{client_tls::TlsClientConfigError, randomness::Randomness};
 use tracing::{info, warn};
@@ -71,13 +71,13 @@ impl LocalPeerIdentity {
     }
 
     /// The settings of the listener for gateways. It has the limits of the public listener.
-    pub fn listener(&self, public: &ListenerSettings) -> ListenerSettings {
+    pub fn peer_listener_settings(&self, public: &ListenerSettings) -> ListenerSettings {
         ListenerSettings {
             name: NAME.into(),
             address: BindAddress::Tcp(self.address),
             protocols: ListenerProtocols::Http1,
             tls: None,
-            proxy_protocol: ProxyProtocol::Off,
+            proxy_protocol: ProxyProtocolMode::Off,
             // Another gateway forwards requests of many clients, so the limit of a single client does not
             // apply to it.
             limits: ListenerLimits { connections_per_client: None, ..public.limits.clone() },

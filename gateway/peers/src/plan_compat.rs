@@ -54,7 +54,7 @@ struct PlanCompatState {
     mixed: MixedPlanPolicy,
     leases: PlanSwitchLeaseCheck,
     route_indices: HashMap<PublishedFencedRoute, PublishedRouteIndex>,
-    sessions: HashMap<i64, SessionCompatibility>,
+    sessions: HashMap<i64, SessionPlanVerdict>,
     /// The plans that were read, by fingerprint.
     plans: HashMap<String, ParsedPublishedPlan>,
     /// By the fingerprints of two plans: the routes of the first plan that the second plan locks in another way.
@@ -78,7 +78,7 @@ struct ParsedPublishedPlan {
 }
 
 /// The verdicts about the routes of one session.
-struct SessionCompatibility {
+struct SessionPlanVerdict {
     /// The routes that the session has published and will keep published.
     published: Arc<HashSet<PublishedRouteIndex>>,
     /// For each refused route, the gateways that cause the refusal.
@@ -185,7 +185,7 @@ impl PlanCompatRegistry {
     }
 
     /// Logs the refused routes if they have changed, sets their metric, and notifies the subscribers.
-    fn report_verdicts(&self, mut state: RwLockWriteGuard<'_, PlanCompatState>) {
+    fn publish_refused_routes(&self, mut state: RwLockWriteGuard<'_, PlanCompatState>) {
         let now = state.refused_routes();
         self.metrics.set_refused_routes(now.len());
         if now != state.logged {
@@ -247,8 +247,8 @@ impl PlanConflictHandler for PlanCompatRegistry {
             }
         }
         let published = Arc::new(known.indices.iter().copied().collect());
-        state.sessions.insert(session, SessionCompatibility { published, conflicts: because });
-        self.report_verdicts(state);
+        state.sessions.insert(session, SessionPlanVerdict { published, conflicts: because });
+        self.publish_refused_routes(state);
     }
 
     fn begin_plan_switch(
@@ -308,7 +308,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
     fn end_session(&self, session: i64) {
         let mut state = self.write();
         state.sessions.remove(&session);
-        self.report_verdicts(state);
+        self.publish_refused_routes(state);
     }
 }
 

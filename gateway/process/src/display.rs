@@ -48,19 +48,23 @@ pub fn join_display<T: fmt::Display>(several: impl IntoIterator<Item = T>) -> St
 
 /// Whether a text is a single line whose characters are shown in the order in which they stand.
 pub fn is_single_line(text: &str) -> bool {
-    !text.contains(is_misleading)
+    !text.contains(is_control_or_bidi_char)
 }
 
 /// Replaces control sequences for a terminal, and characters that would make the line look like another text.
 pub fn sanitize(text: &str) -> String {
     text.chars()
-        .map(|character| if is_misleading(character) { char::REPLACEMENT_CHARACTER } else { character })
+        .map(
+            |character| {
+                if is_control_or_bidi_char(character) { char::REPLACEMENT_CHARACTER } else { character }
+            },
+        )
         .collect()
 }
 
 /// Control characters, and characters that change the direction of a text, end a line, or are invisible (Unicode, UAX
 /// 9 and UTR 36). Joiners (U+200C, U+200D) are not among them: words of some languages need them.
-fn is_misleading(character: char) -> bool {
+fn is_control_or_bidi_char(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'

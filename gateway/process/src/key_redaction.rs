@@ -76,7 +76,12 @@ pub fn hash_key(key: &ResourceKey) -> String {
 
 /// The digits of a hash, as the access log and spans show them for a key or a list of keys.
 pub fn hash_digits(text: &str) -> String {
-    SECRET.read().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap_or(&OWN).digits(text)
+    SECRET
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .unwrap_or(&OWN)
+        .hash_digits_with_secret(text)
 }
 
 /// The secret of key hashes. Without it nobody can find a key by trying all possible keys. Processes with the same
@@ -90,7 +95,7 @@ impl KeyHashSecret {
     }
 
     /// The first 64 bits of HMAC-SHA-256: enough to tell the keys of an installation apart.
-    pub fn digits(&self, text: &str) -> String {
+    pub fn hash_digits_with_secret(&self, text: &str) -> String {
         let tag = hmac::sign(&self.0, text.as_bytes());
         tag.as_ref().iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
     }
@@ -148,18 +153,18 @@ pub fn redact_keys(keys: &[ResourceKey]) -> String {
 }
 
 /// The path of a lock node or its parent, with the key as the rule shows it. `locks`: the folder of all locks.
-pub fn redact_path(locks: &str, path: &str) -> String {
-    redact_path_with(locks, path, current_redaction())
+pub fn redact_lock_node_path(locks: &str, path: &str) -> String {
+    redact_lock_node_path_with(locks, path, current_redaction())
 }
 
 /// The path of a lock node or its parent among the nodes of other programs, hidden unless the rule shows targets.
-pub fn redact_foreign_path(path: &str) -> String {
+pub fn redact_foreign_znode_path(path: &str) -> String {
     if current_redaction().shows_targets() { path.to_owned() } else { HIDDEN.to_owned() }
 }
 
 /// Finds the key in a path by the known folder before it. A search for the word `locks` would be wrong, because root
 /// and key may have any name.
-fn redact_path_with(locks: &str, path: &str, names: KeyRedaction) -> String {
+fn redact_lock_node_path_with(locks: &str, path: &str, names: KeyRedaction) -> String {
     let below = path.strip_prefix(locks).and_then(|below| below.strip_prefix('/'));
     match below {
         Some(below) if !names.shows_targets() => {
@@ -194,7 +199,7 @@ mod tests {
     #[test]
     fn hash_is_truncated_hmac() {
         let secret = KeyHashSecret::new(b"Jefe");
-        assert_eq!(secret.digits("what do ya want for nothing?"), "5bdcc146bf60754e");
+        assert_eq!(secret.hash_digits_with_secret("what do ya want for nothing?"), "5bdcc146bf60754e");
         assert!(!format!("{secret:?}").contains("Jefe"));
     }
 
@@ -231,7 +236,7 @@ mod tests {
             ),
             (KeyVisibility::Off, top, "/locks/5c/account%2F7/0f-w-1", "/locks/(hidden)/0f-w-1"),
         ] {
-            assert_eq!(redact_path_with(locks, path, KeyRedaction(rule)), shown);
+            assert_eq!(redact_lock_node_path_with(locks, path, KeyRedaction(rule)), shown);
         }
     }
 }

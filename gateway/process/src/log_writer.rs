@@ -22,9 +22,9 @@ const FLUSH: Duration = Duration::from_millis(1500);
 
 /// Writes the queued lines when it is dropped, for [`FLUSH`] at most.
 #[derive(Debug)]
-pub struct FlushGuard(Option<WorkerGuard>);
+pub struct LogFlushGuard(Option<WorkerGuard>);
 
-impl Drop for FlushGuard {
+impl Drop for LogFlushGuard {
     fn drop(&mut self) {
         let Some(guard) = self.0.take() else { return };
         let (flushed, is_flushed) = mpsc::channel();
@@ -41,7 +41,7 @@ impl Drop for FlushGuard {
 }
 
 /// The queue of the process log, until [`flush_stderr`].
-static STDERR: Mutex<Option<(NonBlocking, FlushGuard)>> = Mutex::new(None);
+static STDERR: Mutex<Option<(NonBlocking, LogFlushGuard)>> = Mutex::new(None);
 
 /// The lines of the process log that were dropped.
 static STDERR_DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
@@ -86,7 +86,7 @@ pub fn dropped_lines() -> u64 {
 ///
 /// # Panics
 /// Panics if no thread can be started for the writer.
-pub fn stdout_queue_writer() -> (NonBlocking, FlushGuard) {
+pub fn stdout_queue_writer() -> (NonBlocking, LogFlushGuard) {
     spawn_queue(BufWriter::new(stdout()), "access-log")
 }
 
@@ -95,10 +95,10 @@ pub fn dropped_count(counter: &ErrorCounter) -> u64 {
     counter.dropped_lines() as u64
 }
 
-fn spawn_queue(output: impl Write + Send + 'static, thread: &str) -> (NonBlocking, FlushGuard) {
+fn spawn_queue(output: impl Write + Send + 'static, thread: &str) -> (NonBlocking, LogFlushGuard) {
     let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUED_LINES);
     let (writer, guard) = builder.thread_name(thread).finish(output);
-    (writer, FlushGuard(Some(guard)))
+    (writer, LogFlushGuard(Some(guard)))
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl LeaseId {
     }
 
     /// Returns the text of the id with its secret, which only the client of the lease may get.
-    pub fn reveal(&self) -> String {
+    pub fn to_secret_text(&self) -> String {
         let base64 = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let member = base64(self.member.as_bytes());
         let secret = base64(&self.secret);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn id_round_trips_and_hides_secret() {
         let [one, other] = [(), ()].map(|()| LeaseId::new("gw-1-0100".into(), &SystemRandomness));
-        let text = one.reveal();
+        let text = one.to_secret_text();
         let read = LeaseId::parse(&text).expect("its own form");
         assert!(
             read.matches(&one)
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn malformed_ids_are_refused() {
-        let text = LeaseId::new("gw".into(), &SystemRandomness).reveal();
+        let text = LeaseId::new("gw".into(), &SystemRandomness).to_secret_text();
         for bad in [
             String::new(),
             "v1...".into(),
@@ -140,14 +140,14 @@ mod tests {
             text in "\\PC{0,40}|v[12]\\.[A-Za-z0-9_-]{0,12}\\.[0-9a-fA]{15,17}\\.[A-Za-z0-9_-]{42,44}=?",
         ) {
             if let Some(id) = LeaseId::parse(&text) {
-                prop_assert_eq!(id.reveal(), text);
+                prop_assert_eq!(id.to_secret_text(), text);
             }
         }
 
         #[test]
         fn any_member_name_round_trips(member in "\\PC{0,60}") {
             let id = LeaseId::new(member.clone(), &SystemRandomness);
-            let read = LeaseId::parse(&id.reveal()).expect("its own form");
+            let read = LeaseId::parse(&id.to_secret_text()).expect("its own form");
             prop_assert!(read.matches(&id) && read.lease_member_node() == member && read.reference() == id.reference());
         }
     }

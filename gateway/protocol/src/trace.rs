@@ -86,7 +86,7 @@ impl TraceContext {
     }
 
     /// The id of the request's span, as 16 hex digits.
-    pub fn span(&self) -> String {
+    pub fn span_id(&self) -> String {
         format!("{:016x}", self.span)
     }
 
@@ -147,11 +147,11 @@ mod tests {
     fn trace_continues_with_own_span() {
         let (trace, headers) = trace_from_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         assert_eq!(trace.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        assert_ne!(trace.span(), "00f067aa0ba902b7");
-        let expected = format!("00-{}-{}-01", trace.trace_id(), trace.span());
+        assert_ne!(trace.span_id(), "00f067aa0ba902b7");
+        let expected = format!("00-{}-{}-01", trace.trace_id(), trace.span_id());
         let (value, name) = trace.traceparent_and_request_id();
         assert_eq!(value, expected);
-        assert_eq!(name, trace.span());
+        assert_eq!(name, trace.span_id());
         assert!(headers.contains_key(TRACESTATE));
         let (later, _) =
             trace_from_parent("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");

@@ -69,7 +69,7 @@ impl CorsHeaders {
     ///
     /// An `Access-Control-Allow-Origin` that the service has set stays as it is: a second value would make browsers
     /// refuse both.
-    pub(crate) fn stamp(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+    pub(crate) fn add_cors_headers(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
         // `Vary` is set even if no page has sent this request: a cache may give the answer to a page later.
         if self.origins != AllowedOrigins::Any && !varies_by_origin(headers) {
             headers.append(VARY, HeaderValue::from_static("Origin"));
@@ -141,7 +141,7 @@ routes: [{{name: all, upstream: a, match: {{path: "/{{rest...}}"}}, fence: none}
     ) -> HeaderMap {
         let asked: Vec<_> = origin.iter().map(|origin| ("origin", *origin)).collect();
         let mut answer = fields(said);
-        cors.stamp(&mut answer, cors.allowed_origin(&fields(&asked)));
+        cors.add_cors_headers(&mut answer, cors.allowed_origin(&fields(&asked)));
         answer
     }
 

@@ -204,10 +204,10 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 );
             let (mut reply, entry) = in_progress.finish(answer);
             if let Some(cors) = cors {
-                cors.stamp(reply.headers_mut(), origin);
+                cors.add_cors_headers(reply.headers_mut(), origin);
             }
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if !switches && (draining.get() || !can_see_end(version, &reply)) {
+            if !switches && (draining.get() || !has_visible_end(version, &reply)) {
                 close_connection(version, &mut reply);
             }
             Ok(reply.map(|body| {
@@ -223,7 +223,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
 
 /// True if a client of this version can see the end of the body while the connection stays open. HTTP/1.0 has no
 /// chunks.
-fn can_see_end(version: Version, reply: &Reply) -> bool {
+fn has_visible_end(version: Version, reply: &Reply) -> bool {
     version != Version::HTTP_10
         || reply.body().size_hint().exact().is_some()
         || reply.headers().contains_key(CONTENT_LENGTH)

@@ -16,7 +16,7 @@ use crate::{
     plan_context::WorkerPlanContext,
     steps::{
         self,
-        authenticate::{AuthenticatedRequest, TokenVerificationMode},
+        authenticate::{AccessTokenSource, AuthenticatedRequest},
         authorized::DispatchableRequest,
         buffer::{BodyBufferConfig, BufferedRequest},
         client_limit::ClientConcurrencyLimit,
@@ -46,7 +46,7 @@ pub struct PipelineParts {
     /// Answers requests of the lease interface. `None` where the process grants no leases.
     pub leases: Option<LeaseApiRouter>,
     /// The source of the claims of a bearer token.
-    pub tokens: TokenVerificationMode,
+    pub tokens: AccessTokenSource,
     /// The secret that other gateways have to show. `None` where there is no listener for gateways.
     pub peer_secret: Option<PeerSecret>,
 }
@@ -173,7 +173,7 @@ pub fn filter_pipeline(
         .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(filter.clone(), steps::filter::filter_request)) // below: the request may start now, and its fencing fields are back
+        .layer(middleware(filter.clone(), steps::filter::check_start_deadline)) // below: the request may start now, and its fencing fields are back
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request))
         .layer(middleware(filter, steps::filter::recheck_deadline)) // below: the request is sent in time, or not at all
         .layer_fn(BoxHandler::new)
@@ -287,7 +287,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             peer_secret: None,
             tickets: None,
             leases: None,
-            tokens: TokenVerificationMode::Verified(None),
+            tokens: AccessTokenSource::Verified(None),
         };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let http = || Box::new(Request::new(Body::empty()));
@@ -341,7 +341,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let acted = size(&locking_pipeline(fencing, forward), keyed);
         let middle = ServiceBuilder::new()
             .layer(middleware(RoutingTable::new(shared.clone()), steps::route::route_request))
-            .layer(middleware(TokenVerificationMode::Verified(None), steps::authenticate::authenticate))
+            .layer(middleware(AccessTokenSource::Verified(None), steps::authenticate::authenticate))
             .layer(middleware(BodyBufferConfig::new(&shared), steps::buffer::buffer_request))
             .layer(middleware((), steps::key::derive_keys))
             .layer_fn(BoxHandler::new)

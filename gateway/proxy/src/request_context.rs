@@ -23,7 +23,9 @@ use fencegate_refusal::RefusalReason;
 use tokio::time::Instant;
 
 pub use self::{
-    exchange::{Attempt, GuardAnswerFacts, ResponseReplayExtent, UpstreamExchange, UpstreamResponseFlags},
+    exchange::{
+        GuardAnswerFacts, ResponseReplayExtent, UpstreamAttempt, UpstreamExchange, UpstreamResponseFlags,
+    },
     identity::VerifiedClientIdentity,
     source::{RequestArrival, RequestSource, RequestTraceIds},
 };
@@ -61,7 +63,7 @@ pub enum RoleSpecificRequestFacts {
     /// A gateway has looked for the route of the request.
     Route(RouteFacts),
     /// A guard has read the claim of the request.
-    Claim(TokenClaimFacts),
+    Claim(FencingClaimFacts),
     /// A filter has read the moment after which the request must not be begun.
     Deadline(DeadlineFacts),
 }
@@ -77,7 +79,7 @@ pub struct RouteFacts {
 }
 
 /// The claim of a request, at a guard.
-pub struct TokenClaimFacts {
+pub struct FencingClaimFacts {
     /// The token and the keys that the request has claimed.
     pub claimed: Option<(FencingToken, Rc<[ResourceKey]>)>,
     /// The reason for which the claim is not valid, if the guard let the request pass because it only observes.
@@ -171,7 +173,7 @@ impl RequestContext {
         })
     }
 
-    fn claim(&self) -> Option<&TokenClaimFacts> {
+    fn claim(&self) -> Option<&FencingClaimFacts> {
         match self.subject.get()? {
             RoleSpecificRequestFacts::Claim(facts) => Some(facts),
             RoleSpecificRequestFacts::Route(_) | RoleSpecificRequestFacts::Deadline(_) => None,
@@ -244,6 +246,8 @@ impl RequestContext {
         let exchange = self.exchange.borrow();
         let exchange = exchange.as_ref()?;
         let attempt = exchange.attempt();
-        attempt.as_ref().map(|attempt| (attempt.began, attempt.upstream.clone(), exchange.answered_after()))
+        attempt
+            .as_ref()
+            .map(|attempt| (attempt.began, attempt.upstream.clone(), exchange.time_to_response_head()))
     }
 }

@@ -27,7 +27,7 @@ impl ViaName {
     }
 
     /// Adds the entry of this process to `Via`, for a message that was received in this HTTP version.
-    pub fn stamp(&self, headers: &mut HeaderMap, came: Version) {
+    pub fn add_via_entry(&self, headers: &mut HeaderMap, came: Version) {
         append(headers, VIA, self.entry(came));
     }
 
@@ -41,7 +41,7 @@ impl ViaName {
     }
 
     /// Reads the hops of the request from `Via`.
-    pub fn chain(&self, headers: &HeaderMap) -> ViaChain {
+    pub fn parse_via_chain(&self, headers: &HeaderMap) -> ViaChain {
         let mut hops = ViaChain { count: 0, looped: false };
         for entry in list_entries(headers, &VIA) {
             hops.looped |= split_words(entry).nth(1) == Some(self.name.as_bytes());
@@ -91,8 +91,11 @@ mod tests {
             headers.append(VIA, HeaderValue::from_static(entry));
         }
         append(&mut headers, VIA, other.entry(Version::HTTP_11));
-        assert_eq!(ours.chain(&headers).check_loop().expect("not seen"), 4);
+        assert_eq!(ours.parse_via_chain(&headers).check_loop().expect("not seen"), 4);
         append(&mut headers, VIA, ours.entry(Version::HTTP_2));
-        assert_eq!(ours.chain(&headers).check_loop().expect_err("seen").reason, RefusalReason::Loop);
+        assert_eq!(
+            ours.parse_via_chain(&headers).check_loop().expect_err("seen").reason,
+            RefusalReason::Loop
+        );
     }
 }

@@ -19,7 +19,7 @@ use fencegate_zookeeper::{
 use tokio::task::yield_now;
 
 use super::{
-    create_tracker::NodeCreationTracker,
+    create_tracker::ZnodeCreationTracker,
     delayed_handover::{self, DelayedHandover, HeldLockNode, LAST_RECORDED},
     grant::{LockAttemptError, LockAttemptObserver, LockGrant},
     lock_node::{LockNode, LockNodeAttempt, LockNodeLocation},
@@ -31,7 +31,7 @@ use crate::registry_guard::LockNodeRegistryGuard;
 pub struct LockAttempt<L: ZkClient> {
     pub candidate: LockNodeAttempt<L>,
     /// Whether a lock node of this attempt may exist, and its name if that is known.
-    made: NodeCreationTracker<String>,
+    made: ZnodeCreationTracker<String>,
     /// The data that this attempt writes into its lock node.
     says: Box<[u8]>,
     /// The state of the attempt's grant record; `None` if the parent of the key keeps none.
@@ -75,7 +75,13 @@ impl<L: ZkClient> LockAttempt<L> {
         // Below a parent of other programs the data only shows people the owner of the node; gateways do not forward by
         // it.
         let says: &[u8] = if candidate.layout.is_native() { b"" } else { live.member.as_bytes() };
-        Self { says: says.into(), candidate, made: NodeCreationTracker::default(), delayed: None, registered }
+        Self {
+            says: says.into(),
+            candidate,
+            made: ZnodeCreationTracker::default(),
+            delayed: None,
+            registered,
+        }
     }
 
     /// Writes the name of this gateway into the lock node of a tenure that is kept for later requests, so that peers
@@ -155,12 +161,12 @@ impl<L: ZkClient> LockAttempt<L> {
         caller: &mut impl LockAttemptObserver,
     ) -> Result<(String, Vec<String>), LockAttemptError> {
         let (node, children) = self.create_node().await?;
-        self.check_node(&node, caller).await?;
+        self.derive_token_parts(&node, caller).await?;
         Ok((node.name, children))
     }
 
     /// Checks that the node may stay in its queue, and returns epoch and sequence of its token.
-    async fn check_node(
+    async fn derive_token_parts(
         &self,
         node: &LockNode,
         caller: &mut impl LockAttemptObserver,
@@ -203,7 +209,7 @@ impl<L: ZkClient> LockAttempt<L> {
         children: Vec<String>,
         caller: &mut impl LockAttemptObserver,
     ) -> Result<LockGrant, LockAttemptError> {
-        let (epoch, sequence) = self.check_node(&node, caller).await?;
+        let (epoch, sequence) = self.derive_token_parts(&node, caller).await?;
         let contended = self.candidate.wait_in_queue(&node.name, children, caller).await?;
         if let Some(delayed) = &self.delayed {
             let held = [HeldLockNode { candidate: &self.candidate, name: &node.name }];
@@ -234,7 +240,7 @@ impl<L: ZkClient> LockAttempt<L> {
 
     /// Removes the nodes of this attempt. Returns when none is left, or when the session is over.
     pub async fn remove_nodes(&self) {
-        if !self.made.may_exist() {
+        if !self.made.may_nodes_exist() {
             return;
         }
         if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_write_clean_record()) {
@@ -260,7 +266,7 @@ pub(super) const NUMBERS_USED_UP: &str =
 
 impl<L: ZkClient> Drop for LockAttempt<L> {
     fn drop(&mut self) {
-        if self.made.may_exist() {
+        if self.made.may_nodes_exist() {
             // `remove_nodes` has not ended, so the node may still hold; it stays registered and is not removed.
             self.registered.retain_until_session_end();
         }

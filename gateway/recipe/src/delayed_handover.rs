@@ -98,7 +98,7 @@ impl DelayedHandover {
         // next holder sees only this record.
         let delay = self.delay.max(owed).unwrap_or_default();
         if self.delay.is_some() {
-            write_record(held, &found, &GrantRecord::held(epoch, delay)).await?;
+            write_record(held, &found, &GrantRecord::held_record(epoch, delay)).await?;
         }
         self.nodes.replace(held.iter().map(|one| one.name.to_owned()).collect());
         if owed.is_some() {
@@ -159,7 +159,7 @@ async fn read_record<L: ZkClient>(held: &HeldLockNode<'_, L>) -> Result<Versione
             // this attempt leaves and begins again; the last contender to leave removes the parent.
             Ok(None) => Err(GrantError::Lost),
             Err(error) => {
-                let path = key_redaction::redact_path(&live.paths.locks_path(), parent);
+                let path = key_redaction::redact_lock_node_path(&live.paths.locks_path(), parent);
                 Err(GrantError::Service(format!("{path}: {error}")))
             }
         };
@@ -266,7 +266,7 @@ async fn wait_out_delay<L: ZkClient>(
 pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNodeAttempt<L>, name: &str) {
     let LockNodeAttempt { live, parent, .. } = candidate;
     let path = candidate.path(name);
-    let clean = GrantRecord::clean().to_bytes();
+    let clean = GrantRecord::clean_record().to_bytes();
     loop {
         let last = candidate.is_only_contender();
         let after = if last {
@@ -296,7 +296,7 @@ pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNod
             // Another contender has come since the last list, so the parent must stay and get the clean record.
             Err(MultiError { step: Some(1), .. }) if last => candidate.mark_contended(),
             Err(MultiError { fault, .. }) => {
-                warn!(%fault, path = key_redaction::redact_path(&live.paths.locks_path(), &path), "the lock node could not be removed yet");
+                warn!(%fault, path = key_redaction::redact_lock_node_path(&live.paths.locks_path(), &path), "the lock node could not be removed yet");
                 sleep(REFUSED_PAUSE).await;
             }
         }
@@ -345,8 +345,8 @@ mod tests {
     #[test]
     fn only_held_record_is_held() {
         assert!(
-            GrantRecord::held(7, Duration::ZERO).has_handover_delay()
-                && !GrantRecord::clean().has_handover_delay()
+            GrantRecord::held_record(7, Duration::ZERO).has_handover_delay()
+                && !GrantRecord::clean_record().has_handover_delay()
         );
     }
 }

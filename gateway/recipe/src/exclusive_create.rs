@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::LockAttempt,
-    create_tracker::NodeCreationTracker,
+    create_tracker::ZnodeCreationTracker,
     lock_node::{LockNodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, definite_error},
     node_data,
     registry_guard::LockNodeRegistryGuard,
@@ -37,7 +37,7 @@ pub(super) struct ExclusiveCreateAttempt<L: ZkClient> {
     /// The creating transaction writes the node this often, so the node has this number as its version.
     writes: u8,
     /// Whether the node may exist, and its czxid if that is known.
-    made: NodeCreationTracker<i64>,
+    made: ZnodeCreationTracker<i64>,
     /// The registry entry that counts the bytes of the node's path.
     registered: LockNodeRegistryGuard<L>,
 }
@@ -64,7 +64,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         let registered = LockNodeRegistryGuard::register(live, longest).await?;
         let says = node_data::encode_exclusive_node_data(&live.member, *guid);
         let path = RefCell::new("".into());
-        Ok(Self { live: live.clone(), path, says, writes, made: NodeCreationTracker::default(), registered })
+        Ok(Self { live: live.clone(), path, says, writes, made: ZnodeCreationTracker::default(), registered })
     }
 
     /// The path of the node.
@@ -162,13 +162,13 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
     /// Removes the node and the lock node in the queue. Returns when neither is left, or when the session is over.
     /// `place`: the path of that lock node, if the node was ever tried.
     pub(super) async fn remove_nodes(&self, line: &LockAttempt<L>, place: Option<&str>) {
-        if let (Some(place), true) = (place, self.made.may_exist()) {
+        if let (Some(place), true) = (place, self.made.may_nodes_exist()) {
             self.remove_with_queue_node(line, place).await;
         }
         line.remove_nodes().await;
         // Once the lock node in the queue is gone, no create of this attempt can take effect any more, so the node can
         // be looked for and removed.
-        if self.made.may_exist() {
+        if self.made.may_nodes_exist() {
             self.remove_own_node(&line.candidate).await;
         }
         self.made.record_no_nodes_left();
@@ -251,7 +251,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
 
 impl<L: ZkClient> Drop for ExclusiveCreateAttempt<L> {
     fn drop(&mut self) {
-        if self.made.may_exist() {
+        if self.made.may_nodes_exist() {
             // `remove_nodes` has not ended, so the node may still hold.
             self.registered.retain_until_session_end();
         }

@@ -44,11 +44,11 @@ pub enum ParseGrantRecordError {
 
 impl GrantRecord {
     /// The record of a parent under which no request was ever sent.
-    pub fn clean() -> Self {
+    pub fn clean_record() -> Self {
         Self { format: FORMAT, state: LastTenureState::Clean, epoch: 0, delay_ms: 0 }
     }
 
-    pub fn held(epoch: u64, delay: Duration) -> Self {
+    pub fn held_record(epoch: u64, delay: Duration) -> Self {
         // Rounded up, because a longer delay is always safe.
         let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
         Self { format: FORMAT, state: LastTenureState::Held, epoch, delay_ms }
@@ -92,10 +92,10 @@ mod tests {
     /// A record is parsed as it was written; only a held record requires a delay, rounded up to milliseconds.
     #[test]
     fn only_held_record_requires_delay() {
-        let held = GrantRecord::held(7, Duration::from_micros(1500));
+        let held = GrantRecord::held_record(7, Duration::from_micros(1500));
         assert_eq!(GrantRecord::parse(&held.to_bytes()), Ok(Some(held.clone())));
         assert_eq!(held.required_delay(), Some(Duration::from_millis(2)), "never shorter");
-        assert_eq!(GrantRecord::clean().required_delay(), None);
+        assert_eq!(GrantRecord::clean_record().required_delay(), None);
         assert_eq!(GrantRecord::parse(b""), Ok(None));
     }
 

@@ -111,7 +111,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
 
     /// Marks the parent as one that keeps a grant record.
     pub(super) fn set_parent_keeps_record(&mut self) {
-        self.record = GrantRecord::clean().to_bytes();
+        self.record = GrantRecord::clean_record().to_bytes();
     }
 
     /// Data and kind of a parent that this attempt creates. A parent with a record has to outlast its last lock node.

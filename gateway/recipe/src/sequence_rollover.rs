@@ -99,7 +99,8 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
         match link.commit(&steps).await {
             Ok(_) => {
                 info!(
-                    parent = key_redaction::redact_path(&self.candidate.live.paths.locks_path(), path),
+                    parent =
+                        key_redaction::redact_lock_node_path(&self.candidate.live.paths.locks_path(), path),
                     "a full queue was replaced by a new one"
                 );
                 Ok(true)

@@ -27,7 +27,7 @@ use tokio::time::sleep;
 
 use super::{
     attempt::NUMBERS_USED_UP,
-    create_tracker::NodeCreationTracker,
+    create_tracker::ZnodeCreationTracker,
     delayed_handover::{self, DelayedHandover, HeldLockNode, LAST_RECORDED},
     grant::{LockAttemptError, LockAttemptObserver, LockGrant},
     lock_node::{CREATE_ROUNDS, LockNode, LockNodeAttempt, LockNodeLocation, PATIENT_ROUNDS, definite_error},
@@ -36,7 +36,7 @@ use super::{
 use crate::registry_guard::LockNodeRegistryGuard;
 
 /// The lock nodes of a set, in the order of its candidates.
-struct SetNodes {
+struct MultiKeyLockNodes {
     nodes: Vec<LockNode>,
     /// The children of the parent of each node.
     queues: Vec<Vec<String>>,
@@ -47,7 +47,7 @@ pub struct MultiKeyAttempt<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     candidates: Vec<LockNodeAttempt<L>>,
     /// Whether lock nodes of this attempt may exist, and their names, one per candidate, if they are known.
-    made: NodeCreationTracker<Vec<String>>,
+    made: ZnodeCreationTracker<Vec<String>>,
     /// The state of the attempt's grant records; `None` if the parents of the keys keep none.
     delayed: Option<DelayedHandover>,
     registered: LockNodeRegistryGuard<L>,
@@ -71,7 +71,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         Ok(Self {
             live: live.clone(),
             candidates,
-            made: NodeCreationTracker::default(),
+            made: ZnodeCreationTracker::default(),
             delayed: None,
             registered,
         })
@@ -107,7 +107,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         &self,
         caller: &mut impl LockAttemptObserver,
     ) -> Result<LockGrant, LockAttemptError> {
-        let SetNodes { nodes, mut queues } = self.create_nodes().await?;
+        let MultiKeyLockNodes { nodes, mut queues } = self.create_nodes().await?;
         let first = &nodes.first().expect("a set has at least one key").stat;
         if nodes.iter().any(|node| node.stat.owner != self.live.client.id()) {
             self.live.ended.cancel();
@@ -189,7 +189,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
 
     /// Creates the nodes of all keys. If that fails, the parents that were created for them in any round are removed
     /// again.
-    async fn create_nodes(&self) -> Result<SetNodes, GrantError> {
+    async fn create_nodes(&self) -> Result<MultiKeyLockNodes, GrantError> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
         if created.is_err() {
@@ -199,7 +199,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     }
 
     /// Tries to create the nodes until a round succeeds. Sets `made` for each candidate whose parent was created here.
-    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<SetNodes, GrantError> {
+    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<MultiKeyLockNodes, GrantError> {
         let requested: Vec<_> = self.candidates.iter().map(LockNodeAttempt::requested_path).collect();
         let node = |path| MultiOp::Create { path, data: b"", kind: NodeCreateMode::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
@@ -250,7 +250,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
 
     /// Reads the nodes and their queues in one round trip; the nodes because servers before 3.9 answer creates in a
     /// transaction without their czxid. `None`: an answer was lost, or a node was removed.
-    async fn read_nodes(&self, paths: Vec<Option<String>>) -> Result<Option<SetNodes>, GrantError> {
+    async fn read_nodes(&self, paths: Vec<Option<String>>) -> Result<Option<MultiKeyLockNodes>, GrantError> {
         let paths: Vec<String> = paths.into_iter().flatten().collect();
         if paths.len() != self.candidates.len() {
             return Ok(None);
@@ -271,13 +271,13 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             }
         }
         self.made.record_names(&nodes.iter().map(|node| node.name.clone()).collect());
-        Ok(Some(SetNodes { nodes, queues: queues? }))
+        Ok(Some(MultiKeyLockNodes { nodes, queues: queues? }))
     }
 
     /// Determines whether the nodes were created, after a lost answer. One transaction creates them, so each key has an
     /// own node or none has, unless another client removed one. `None`: no key has an own node, and only then may the
     /// create be sent again.
-    async fn recover_created_nodes(&self) -> Result<Option<SetNodes>, GrantError> {
+    async fn recover_created_nodes(&self) -> Result<Option<MultiKeyLockNodes>, GrantError> {
         let mut nodes = Vec::with_capacity(self.candidates.len());
         for candidate in &self.candidates {
             nodes.extend(candidate.recover_created_node().await?.map(|(node, _)| node));
@@ -287,7 +287,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             // The lists by which the nodes were found were read one after the other, so all of them are read anew at
             // once.
             all if all == self.candidates.len() => {
-                Ok(Some(SetNodes { nodes, queues: self.list_queues().await? }))
+                Ok(Some(MultiKeyLockNodes { nodes, queues: self.list_queues().await? }))
             }
             _ => Err(GrantError::Lost),
         }
@@ -338,7 +338,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
 
     /// Returns when no node of this attempt is left, or the session is over.
     pub async fn remove_nodes(&self) {
-        if !self.made.may_exist() {
+        if !self.made.may_nodes_exist() {
             return;
         }
         if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_write_clean_record()) {
@@ -369,7 +369,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
 
 impl<L: ZkClient> Drop for MultiKeyAttempt<L> {
     fn drop(&mut self) {
-        if self.made.may_exist() {
+        if self.made.may_nodes_exist() {
             // `remove_nodes` has not ended, so the nodes may still hold.
             self.registered.retain_until_session_end();
         }

@@ -129,7 +129,7 @@ impl Refusal {
 
     /// The word for the field `Fencing-Refusal`, with which a guard reports to a gateway that it dispatched nothing, or
     /// how an earlier request ended. `None` for a refusal that came before the guard's own decision.
-    pub fn guard_word(&self) -> Option<&'static str> {
+    pub fn guard_refusal_word(&self) -> Option<&'static str> {
         self.reason.is_guard_reason().then(|| self.reason.word())
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use fencegate_config::{
-    access_tokens::LoadJwtIssuerError, bearer::BearerTokenFileError, key_secret::KeyHashSecretError,
+    access_tokens::LoadJwtIssuerError, bearer::BearerTokenFileError, key_secret::LoadKeyHashSecretError,
 };
 use fencegate_http::listen::certificates::ListenerTlsError;
 use fencegate_peers::PeerTlsError;
@@ -41,7 +41,7 @@ pub enum ProcessError {
     #[error("cannot read a token of `leases.principals`")]
     LeaseToken(#[source] BearerTokenFileError),
     #[error(transparent)]
-    KeySecret(#[from] KeyHashSecretError),
+    KeySecret(#[from] LoadKeyHashSecretError),
     #[error("FG0512: cannot read the key that tickets are signed with")]
     TicketKey(#[from] KeyFileError),
     #[error(transparent)]

@@ -13,7 +13,7 @@ use fencegate_proxy::{
     frontend::{LocalProcessRole, RawRequest},
     handler::Handler,
     pipeline,
-    steps::{extract_claim::TokenBypassPolicy, filter::DeadlineFilterContext, forward::UpstreamForwarder},
+    steps::{extract_claim::FencingBypassPolicy, filter::DeadlineFilterContext, forward::UpstreamForwarder},
 };
 use tracing::{info, warn};
 
@@ -33,7 +33,7 @@ use super::{
 pub(crate) struct DeadlineFilterRole {
     clock_error: Duration,
     enforce: Enforcement,
-    bypass: Arc<TokenBypassPolicy>,
+    bypass: Arc<FencingBypassPolicy>,
 }
 
 impl<N: Network> WorkerRole<N> for DeadlineFilterRole {
@@ -66,7 +66,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_filter());
     let mut main = MainThread::init_main_thread(&process.threads)?;
     let admin_listener = BoundAdminListener::bind(&plan.serving.admin, false, &process.metrics)?;
-    let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
+    let bypass = Arc::new(FencingBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
     let role = DeadlineFilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
     let pool =
         WorkerPoolConfig { role, workers, beside: false, token_history: Arc::default(), local_peer: None };

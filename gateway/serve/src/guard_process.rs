@@ -50,7 +50,7 @@ pub struct GuardOptions {
 /// Runs until SIGTERM or SIGINT, then drains and writes the state that is only in memory. It also ends when the store
 /// fails: a decision that cannot be stored must not be acted on.
 pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardProcessError> {
-    if plan.store == plan::StoreLocation::Stateless {
+    if plan.store == plan::GuardStoreLocation::Stateless {
         return match options.init {
             Some(_) => Err(GuardProcessError::Stateless),
             None => Ok(filter_process::run(plan, options.workers)?),
@@ -71,7 +71,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     };
 
     let verifier = tickets.as_ref().map(GuardTicketKeySource::verifier);
-    let shared = assemble(plan, &process, guard.clone(), verifier, options.workers)?;
+    let shared = build_worker_context(plan, &process, guard.clone(), verifier, options.workers)?;
     let rejected_callers = shared.role.rejected_callers.clone();
     let telemetry = shared.telemetry.clone();
     let certificates = shared.certificates.clone();
@@ -90,7 +90,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
             // Its failures are failures of the store, which the branch above reports.
             () = guard.run_background() => Ok(()),
             () = outcome_probes::probe_in_doubt_endpoints(&OsNetwork, &endpoints, &guard) => Ok(()),
-            () = key_source::keep_current(tickets.as_ref()) => Ok(()),
+            () = key_source::run_ticket_key_refresh(tickets.as_ref()) => Ok(()),
         }
     })?;
 
@@ -109,7 +109,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
 ///
 /// # Errors
 /// Returns an error if a file cannot be used, or if the machine has no thread for the checks of the endpoint.
-pub fn assemble(
+pub fn build_worker_context(
     plan: &plan::GuardPlan,
     process: &Arc<ProcessContext>,
     guard: Arc<Guard>,

@@ -26,7 +26,7 @@ use fencegate_zookeeper::session::local_member::LocalMember;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::{plan_publisher::PlanPublisher, worker_context::with_key_refresh};
+use super::{plan_publisher::PlanPublisher, worker_context::run_with_jwks_refresh};
 
 /// Tells a worker to switch to another configuration.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl Reloader {
         let switch = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
         let liveness =
             process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
-        let liveness = with_key_refresh(liveness, tokens.clone());
+        let liveness = run_with_jwks_refresh(liveness, tokens.clone());
         let started = health::start_endpoint_tasks(
             OsNetwork,
             &fleets,

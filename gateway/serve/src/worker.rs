@@ -18,7 +18,7 @@ use fencegate_proxy::{
     pipeline::PipelineParts,
     plan_context::WorkerPlanContext,
     steps::{
-        authenticate::TokenVerificationMode, client_limit::ClientConcurrencyLimit,
+        authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit,
         fence::peer_forward::PeerForwarder,
     },
 };
@@ -157,7 +157,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         clients,
     ));
     let peer_acceptor = shared.local_peer.as_ref().map(|local_peer| {
-        let settings = local_peer.listener(settings);
+        let settings = local_peer.peer_listener_settings(settings);
         let certificates = local_peer.certificates.clone();
         let acceptor = ConnectionAcceptor::new(
             &settings,
@@ -191,7 +191,8 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
             let begun = running_frontend.replace_pipeline(factory.build(&config));
             running_acceptor.update_config(&config.plan.listener);
             if let (Some(local_peer), Some(running_peer_acceptor)) = (&local_peer, &running_peer_acceptor) {
-                running_peer_acceptor.update_config(&local_peer.listener(&config.plan.listener));
+                running_peer_acceptor
+                    .update_config(&local_peer.peer_listener_settings(&config.plan.listener));
             }
             running_drain_timeout.set(config.plan.listener.timeouts.drain);
             begun.await;
@@ -270,7 +271,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
             peer_secret: local_peer.as_ref().map(|local_peer| local_peer.reach.pass.clone()),
             tickets: None,
             leases: None,
-            tokens: TokenVerificationMode::Verified(config.tokens.clone()),
+            tokens: AccessTokenSource::Verified(config.tokens.clone()),
         };
         let worker = WorkerPipelineParts { parts, pool: self.pool.clone(), forwarder };
         let sinks = self.shared.telemetry.plan_sinks(&config.plan.log);

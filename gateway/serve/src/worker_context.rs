@@ -76,7 +76,7 @@ pub(super) fn build_context<R>(
     let guards = Arc::new(UpstreamGuardRegistry::new(token_history));
     let tokens = AccessTokenAuthenticator::open(&plan.jwt, clock, metrics.issuer_keys(), None)?;
     let liveness = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
-    let liveness = with_key_refresh(liveness, tokens.clone());
+    let liveness = run_with_jwks_refresh(liveness, tokens.clone());
     health::start_endpoint_tasks(OsNetwork, &fleets, clock.clone(), guards.clone(), liveness)?;
     let certificates =
         ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
@@ -98,7 +98,7 @@ pub(super) fn build_context<R>(
 
 /// Runs `turning`, and keeps the keys of token issuers current on the same thread, that of the endpoint
 /// checks of the plan.
-pub(super) async fn with_key_refresh(
+pub(super) async fn run_with_jwks_refresh(
     turning: impl Future<Output = ()>,
     tokens: Option<Arc<AccessTokenAuthenticator>>,
 ) {

@@ -17,7 +17,7 @@ use fencegate_policies::{
 use serde::Deserialize;
 
 use super::{
-    cache::{CachedToken, TokenCache, digest_of},
+    cache::{CachedToken, VerifiedTokenCache, token_digest},
     jws::{JwsError, JwsKind},
     key_set::{AccessTokenRules, VerifyingKeySet},
     verifying_keys::VerifyingKeys,
@@ -34,7 +34,7 @@ pub struct AccessTokenVerifier {
     issuers: Vec<TrustedIssuer>,
     /// The claims that are read from a token.
     claims: Vec<JsonPointer>,
-    cache: Mutex<TokenCache<AccessToken>>,
+    cache: Mutex<VerifiedTokenCache<AccessToken>>,
 }
 
 /// An issuer, with the keys that verify its tokens now.
@@ -55,12 +55,12 @@ pub struct AccessToken {
     pub claims: ClaimValues,
     /// Whether the service gets the token.
     pub forward: bool,
-    valid: ValidTime,
+    valid: TokenValidityPeriod,
 }
 
 /// The time in which a token is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ValidTime {
+struct TokenValidityPeriod {
     /// The end of validity, in seconds since 1970, without leeway.
     expires: u64,
     /// The beginning of validity, in seconds since 1970, without leeway; 0 if the token has no `nbf`.
@@ -69,7 +69,7 @@ struct ValidTime {
 
 /// The reason for which a token is not valid. The text is for the client, and quotes nothing of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AccessTokenError {
+pub enum AccessTokenVerificationError {
     #[error("the token is longer than 8192 bytes")]
     TooLong,
     /// The token is malformed, or the algorithm in its header is not known, such as `none`.
@@ -161,36 +161,37 @@ impl AccessTokenVerifier {
     /// issuer and verify the token again.
     ///
     /// # Errors
-    /// Returns [`AccessTokenError`] if the token is not valid.
-    pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<AccessToken>, AccessTokenError> {
+    /// Returns [`AccessTokenVerificationError`] if the token is not valid.
+    pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<AccessToken>, AccessTokenVerificationError> {
         if token.len() > LONGEST_ACCESS_TOKEN {
-            return Err(AccessTokenError::TooLong);
+            return Err(AccessTokenVerificationError::TooLong);
         }
-        let name = digest_of(token);
+        let name = token_digest(token);
         let known = self.cache().get(&name);
         if let Some(known) = known {
             let issuer = &self.issuers[known.verified.issuer];
-            if issuer.keys.current_at(now).has_thumbprint(&known.thumbprint) {
+            if issuer.keys.reload_and_get(now).has_thumbprint(&known.thumbprint) {
                 known.verified.valid.check(issuer.leeway, now)?;
                 return Ok(known.verified);
             }
         }
-        let payload = decode_payload(token).ok_or(AccessTokenError::Format)?;
-        let ClaimedIssuer { iss } = serde_json::from_slice(&payload).map_err(|_| AccessTokenError::Claims)?;
+        let payload = decode_payload(token).ok_or(AccessTokenVerificationError::Format)?;
+        let ClaimedIssuer { iss } =
+            serde_json::from_slice(&payload).map_err(|_| AccessTokenVerificationError::Claims)?;
         let (number, issuer) = self
             .issuers
             .iter()
             .enumerate()
             .find(|(_, known)| known.name == iss)
-            .ok_or(AccessTokenError::Issuer)?;
+            .ok_or(AccessTokenVerificationError::Issuer)?;
         let verify = |set: &VerifyingKeySet| self.verify_signature(token, &payload, number, set);
-        let entry = match verify(&issuer.keys.current_at(now)) {
-            Err(AccessTokenError::UnknownKey { .. }) => {
+        let entry = match verify(&issuer.keys.reload_and_get(now)) {
+            Err(AccessTokenVerificationError::UnknownKey { .. }) => {
                 // A token out of its time is refused before its key is looked for again: no key would make it valid.
                 // Clients that slept send many of these, and the keys of such tokens are long gone.
                 let claims: RegisteredClaims =
-                    serde_json::from_slice(&payload).map_err(|_| AccessTokenError::Claims)?;
-                ValidTime::new(&claims)?.check(issuer.leeway, now)?;
+                    serde_json::from_slice(&payload).map_err(|_| AccessTokenVerificationError::Claims)?;
+                TokenValidityPeriod::new(&claims)?.check(issuer.leeway, now)?;
                 verify(&issuer.keys.refreshed())?
             }
             done => done?,
@@ -207,31 +208,31 @@ impl AccessTokenVerifier {
         payload: &[u8],
         issuer: usize,
         set: &VerifyingKeySet,
-    ) -> Result<CachedToken<AccessToken>, AccessTokenError> {
+    ) -> Result<CachedToken<AccessToken>, AccessTokenVerificationError> {
         let (claims, key) =
             ACCESS_TOKENS.verify::<RegisteredClaims>(token, set).map_err(|error| match error {
-                JwsError::Format => AccessTokenError::Format,
-                JwsError::Type => AccessTokenError::Type,
-                JwsError::Critical => AccessTokenError::Critical,
-                JwsError::UnknownKey => AccessTokenError::UnknownKey { issuer },
-                JwsError::Algorithm => AccessTokenError::Algorithm,
-                JwsError::Signature => AccessTokenError::Signature,
-                JwsError::Claims => AccessTokenError::Claims,
-                JwsError::Audience => AccessTokenError::Audience,
+                JwsError::Format => AccessTokenVerificationError::Format,
+                JwsError::Type => AccessTokenVerificationError::Type,
+                JwsError::Critical => AccessTokenVerificationError::Critical,
+                JwsError::UnknownKey => AccessTokenVerificationError::UnknownKey { issuer },
+                JwsError::Algorithm => AccessTokenVerificationError::Algorithm,
+                JwsError::Signature => AccessTokenVerificationError::Signature,
+                JwsError::Claims => AccessTokenVerificationError::Claims,
+                JwsError::Audience => AccessTokenVerificationError::Audience,
             })?;
         let TrustedIssuer { name, forward, .. } = &self.issuers[issuer];
         if claims.iss != *name {
-            return Err(AccessTokenError::Issuer);
+            return Err(AccessTokenVerificationError::Issuer);
         }
-        let valid = ValidTime::new(&claims)?;
+        let valid = TokenValidityPeriod::new(&claims)?;
         // The claims are read from the same bytes whose signature was verified.
-        let claims =
-            ClaimValues::parse(payload, &self.claims).map_err(|_| AccessTokenError::AmbiguousClaims)?;
+        let claims = ClaimValues::parse(payload, &self.claims)
+            .map_err(|_| AccessTokenVerificationError::AmbiguousClaims)?;
         let verified = Arc::new(AccessToken { issuer, claims, forward: *forward, valid });
         Ok(CachedToken { verified, thumbprint: key.thumbprint })
     }
 
-    fn cache(&self) -> MutexGuard<'_, TokenCache<AccessToken>> {
+    fn cache(&self) -> MutexGuard<'_, VerifiedTokenCache<AccessToken>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,18 +240,18 @@ impl AccessTokenVerifier {
 impl AccessToken {
     /// A token that was not verified. It is only for explanations of how a request would be handled.
     pub fn for_display(claims: ClaimValues) -> Self {
-        let valid = ValidTime { expires: u64::MAX, not_before: 0 };
+        let valid = TokenValidityPeriod { expires: u64::MAX, not_before: 0 };
         Self { issuer: 0, claims, forward: true, valid }
     }
 }
 
-impl ValidTime {
+impl TokenValidityPeriod {
     /// Reads the times. `exp` is rounded down to a full second and `nbf` up, so that the token is never valid for
     /// longer than its claims say.
-    fn new(claims: &RegisteredClaims) -> Result<Self, AccessTokenError> {
-        let expires = unix_time(claims.exp).ok_or(AccessTokenError::Claims)?;
+    fn new(claims: &RegisteredClaims) -> Result<Self, AccessTokenVerificationError> {
+        let expires = parse_numeric_date(claims.exp).ok_or(AccessTokenVerificationError::Claims)?;
         let not_before = match claims.nbf {
-            Some(nbf) => unix_time(nbf.ceil()).ok_or(AccessTokenError::Claims)?,
+            Some(nbf) => parse_numeric_date(nbf.ceil()).ok_or(AccessTokenVerificationError::Claims)?,
             None => 0,
         };
         Ok(Self { expires, not_before })
@@ -258,12 +259,12 @@ impl ValidTime {
 
     /// Checks the time: a token is valid from `leeway` before its `nbf` until `leeway` after its `exp`, but not in that
     /// last second itself (RFC 7519, 4.1.4).
-    fn check(self, leeway: u64, now: u64) -> Result<(), AccessTokenError> {
+    fn check(self, leeway: u64, now: u64) -> Result<(), AccessTokenVerificationError> {
         if now >= self.expires.saturating_add(leeway) {
-            return Err(AccessTokenError::Expired);
+            return Err(AccessTokenVerificationError::Expired);
         }
         if now.saturating_add(leeway) < self.not_before {
-            return Err(AccessTokenError::NotYetValid);
+            return Err(AccessTokenVerificationError::NotYetValid);
         }
         Ok(())
     }
@@ -281,7 +282,7 @@ fn decode_payload(token: &[u8]) -> Option<Vec<u8>> {
 
 /// Converts a `NumericDate` (RFC 7519, 2) into full seconds since 1970. `None` for a date before 1970 or beyond all
 /// calendars.
-fn unix_time(date: f64) -> Option<u64> {
+fn parse_numeric_date(date: f64) -> Option<u64> {
     const LAST: f64 = (1_u64 << 53) as f64;
     (0.0..LAST).contains(&date).then(|| Duration::from_secs_f64(date).as_secs())
 }

@@ -18,7 +18,7 @@ pub(super) struct CachedToken<T> {
 /// former old one are dropped; an entry that is used again moves to the young one. Only valid tokens are inserted, so
 /// an outsider cannot evict them.
 #[derive(Debug)]
-pub(super) struct TokenCache<T> {
+pub(super) struct VerifiedTokenCache<T> {
     young: HashMap<Digest, CachedToken<T>>,
     old: HashMap<Digest, CachedToken<T>>,
 }
@@ -26,11 +26,11 @@ pub(super) struct TokenCache<T> {
 /// The most entries of one generation: at about 500 bytes each, both generations take 4 MiB.
 pub(super) const GENERATION: usize = 4096;
 
-pub(super) fn digest_of(token: &[u8]) -> Digest {
+pub(super) fn token_digest(token: &[u8]) -> Digest {
     digest(&SHA256, token).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-impl<T> TokenCache<T> {
+impl<T> VerifiedTokenCache<T> {
     pub(super) fn get(&mut self, digest: &Digest) -> Option<CachedToken<T>> {
         if let Some(entry) = self.young.get(digest) {
             return Some(entry.clone());
@@ -48,7 +48,7 @@ impl<T> TokenCache<T> {
     }
 }
 
-impl<T> Default for TokenCache<T> {
+impl<T> Default for VerifiedTokenCache<T> {
     fn default() -> Self {
         Self { young: HashMap::new(), old: HashMap::new() }
     }
@@ -72,7 +72,7 @@ mod tests {
             digest[..8].copy_from_slice(&number.to_be_bytes());
             digest
         };
-        let mut cache = TokenCache::default();
+        let mut cache = VerifiedTokenCache::default();
         let wanted = digest(usize::MAX);
         let entry = CachedToken { verified: Arc::new(()), thumbprint: [0; 32] };
         cache.insert(wanted, entry.clone());

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::LockMode, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
-use super::error::{InvalidTenureTicketError, TicketError, TicketMismatchError};
+use super::error::{InvalidTenureTicketError, TicketMismatchError, TicketVerificationError};
 
 /// The validity of a ticket, in seconds. It is short because a ticket cannot be revoked.
 pub const VALID: u64 = 300;
@@ -92,23 +92,23 @@ impl VerifiedTicket {
     /// mode.
     ///
     /// # Errors
-    /// Returns [`TicketError::Key`] if the valid ticket was sent along with another claim.
+    /// Returns [`TicketVerificationError::Key`] if the valid ticket was sent along with another claim.
     pub fn check_matches<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
         token: FencingToken,
         mode: LockMode,
-    ) -> Result<(), TicketError> {
+    ) -> Result<(), TicketVerificationError> {
         if !self.claims.keys.iter().map(String::as_str).eq(keys) {
-            return Err(TicketError::Key(TicketMismatchError::Keys));
+            return Err(TicketVerificationError::Key(TicketMismatchError::Keys));
         }
         if !self.claims.tenure.same_grant(token) {
-            return Err(TicketError::Key(TicketMismatchError::Tenure));
+            return Err(TicketVerificationError::Key(TicketMismatchError::Tenure));
         }
         // A ticket for an exclusive tenure is no ticket for a read either: a read under such a tenure is stamped as
         // exclusive.
         if self.claims.mode != mode {
-            return Err(TicketError::Key(TicketMismatchError::Mode));
+            return Err(TicketVerificationError::Key(TicketMismatchError::Mode));
         }
         Ok(())
     }
@@ -116,11 +116,11 @@ impl VerifiedTicket {
     /// Checks that the ticket allows a dispatch that may begin until `not_after`.
     ///
     /// # Errors
-    /// Returns [`TicketError::Key`] if the ticket only allows dispatches until an earlier moment.
-    pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketError> {
+    /// Returns [`TicketVerificationError::Key`] if the ticket only allows dispatches until an earlier moment.
+    pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketVerificationError> {
         match self.not_after {
             Some(bound) if not_after.unix_ms() > bound => {
-                Err(TicketError::Key(TicketMismatchError::NotAfter))
+                Err(TicketVerificationError::Key(TicketMismatchError::NotAfter))
             }
             _ => Ok(()),
         }
@@ -128,12 +128,12 @@ impl VerifiedTicket {
 
     /// Checks the time: a ticket is valid from `LEEWAY` before its issue until `LEEWAY` after its expiry, but not in
     /// that last second itself (RFC 7519, 4.1.4).
-    pub(super) fn check_time(&self, now: u64) -> Result<(), TicketError> {
+    pub(super) fn check_time(&self, now: u64) -> Result<(), TicketVerificationError> {
         if now.saturating_add(LEEWAY) < self.issued.max(self.starts) {
-            return Err(TicketError::Invalid(InvalidTenureTicketError::Future));
+            return Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Future));
         }
         if now >= self.expires.saturating_add(LEEWAY) {
-            return Err(TicketError::Expired { expires: self.expires, now });
+            return Err(TicketVerificationError::Expired { expires: self.expires, now });
         }
         Ok(())
     }

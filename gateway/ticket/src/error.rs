@@ -3,7 +3,7 @@
 
 /// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TicketError {
+pub enum TicketVerificationError {
     #[error("the request has no ticket")]
     Missing,
     #[error("the ticket is invalid: {0}")]

@@ -66,7 +66,7 @@ impl JwsKind {
         // `jwk`, `jku` and `x5c` in the header are ignored: a token must not bring its own key.
         match header.kid.as_deref() {
             Some(kid) => {
-                let mut named = set.named(kid).peekable();
+                let mut named = set.keys_with_kid(kid).peekable();
                 named.peek().ok_or(JwsError::UnknownKey)?;
                 named.find(|key| key.has_algorithm(header.alg)).ok_or(JwsError::Algorithm)
             }

@@ -44,7 +44,7 @@ struct RawJwkSet {
     keys: Vec<Value>,
 }
 
-fn parse_members(text: &[u8]) -> Result<Vec<Value>, TicketJwkError> {
+fn parse_jwks_members(text: &[u8]) -> Result<Vec<Value>, TicketJwkError> {
     let written: Result<RawJwkSet, _> = serde_json::from_slice(text);
     let written =
         written.map_err(|error| TicketJwkError::Set { line: error.line(), column: error.column() })?;
@@ -56,7 +56,7 @@ impl VerifyingKeySet {
     /// too: it can only be in a public file by mistake.
     pub(super) fn parse(text: &[u8]) -> Result<Self, TicketJwkError> {
         let mut set = Self::default();
-        let members = parse_members(text)?.into_iter();
+        let members = parse_jwks_members(text)?.into_iter();
         for jwk in members.filter_map(|key| serde_json::from_value::<Jwk>(key).ok()) {
             if jwk.d.is_some() {
                 return Err(TicketJwkError::Private);
@@ -77,7 +77,7 @@ impl VerifyingKeySet {
     /// algorithms, keys for encryption, and shared secrets.
     pub(super) fn parse_issuer(text: &[u8], rules: &AccessTokenRules) -> Result<Self, TicketJwkError> {
         let mut set = Self::default();
-        for member in parse_members(text)? {
+        for member in parse_jwks_members(text)? {
             let is_secret = member.get("kty").and_then(Value::as_str) == Some("oct");
             if member.get("d").is_some() && !is_secret {
                 return Err(TicketJwkError::PrivateInSet);
@@ -110,7 +110,7 @@ impl VerifyingKeySet {
         Ok(())
     }
 
-    pub(super) fn named(&self, kid: &str) -> impl Iterator<Item = &VerifyingKey> {
+    pub(super) fn keys_with_kid(&self, kid: &str) -> impl Iterator<Item = &VerifyingKey> {
         self.0.iter().filter(move |key| key.kid.as_deref() == Some(kid))
     }
 
@@ -173,7 +173,7 @@ impl VerifyingKey {
         validation.set_audience(&rules.audiences);
         validation.set_issuer(std::slice::from_ref(&rules.issuer));
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
-        // The times are checked by this crate with the caller's clock: `ValidTime::check`.
+        // The times are checked by this crate with the caller's clock: `TokenValidityPeriod::check`.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         let decoding = DecodingKey::from_jwk(jwk).ok()?;

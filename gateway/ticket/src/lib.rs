@@ -32,13 +32,15 @@ mod verifying_keys;
 pub use fencegate_process::clock::unix_seconds;
 
 pub use self::{
-    access_token::{AccessToken, AccessTokenError, AccessTokenVerifier, LONGEST_ACCESS_TOKEN, TrustedIssuer},
+    access_token::{
+        AccessToken, AccessTokenVerificationError, AccessTokenVerifier, LONGEST_ACCESS_TOKEN, TrustedIssuer,
+    },
     claims::{LEEWAY, LONGEST, TenureHolder, TicketClaims, VALID, VerifiedTicket},
-    error::{InvalidTenureTicketError, TicketError, TicketMismatchError},
+    error::{InvalidTenureTicketError, TicketMismatchError, TicketVerificationError},
     key_error::TicketJwkError,
     key_file::{KeyFileError, LARGEST, read_secret},
     key_set::AccessTokenRules,
     signer::{TenureTicket, TicketSigner},
     verifier::TicketVerifier,
-    verifying_keys::{KeysUnavailableError, VerifyingKeys},
+    verifying_keys::{VerifyingKeys, VerifyingKeysUnavailableError},
 };

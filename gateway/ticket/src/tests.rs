@@ -76,7 +76,7 @@ fn signed(pair: &SigningKeyPair) -> String {
     TicketSigner::with_key(pair).sign(&claims(), NOW)
 }
 
-fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketError> {
+fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketVerificationError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
@@ -165,7 +165,7 @@ fn ticket_covers_only_its_grant() {
     for dispatch in [0, 1, u32::MAX] {
         assert_eq!(read.check_matches(both, token(dispatch), exclusive), Ok(()));
     }
-    let no = |what| Err(TicketError::Key(what));
+    let no = |what| Err(TicketVerificationError::Key(what));
     for keys in [&["account/a"][..], &["account/b", "account/a"], &["account/a", "account/b", "c"], &[]] {
         assert_eq!(
             read.check_matches(keys.iter().copied(), token(1), exclusive),
@@ -186,7 +186,7 @@ fn ticket_of_other_ensemble_is_invalid() {
     let pair = key_pair();
     let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let ticket = signed(&pair);
-    let foreign = Err(TicketError::Invalid(InvalidTenureTicketError::Ensemble));
+    let foreign = Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Ensemble));
     assert_eq!(verifier.verify(ticket.as_bytes(), "another", NOW).map(drop), foreign);
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     assert_eq!(
@@ -207,7 +207,10 @@ fn shared_secret_signs_and_verifies() {
     assert_eq!(verify(&verifier, &signer.sign(&claims(), NOW)), Ok(()));
 
     let other = TicketSigner::with_secret(&SharedSecret::generate(&SystemRandomness)).sign(&claims(), NOW);
-    assert_eq!(verify(&verifier, &other), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
+    assert_eq!(
+        verify(&verifier, &other),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey))
+    );
 
     let line = "correct horse battery staple, 32+";
     let [one, other] = [line.to_owned(), format!("{line}\r\n")]

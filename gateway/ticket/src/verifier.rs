@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    cache::{CachedToken, TokenCache, digest_of},
+    cache::{CachedToken, VerifiedTokenCache, token_digest},
     claims::{LONGEST, TYPE, TicketPayload, VerifiedTicket},
-    error::{InvalidTenureTicketError, TicketError},
+    error::{InvalidTenureTicketError, TicketVerificationError},
     jws::{JwsError, JwsKind},
     key_error::TicketJwkError,
     key_file::KeyFileError,
@@ -23,7 +23,7 @@ use super::{
 /// A valid ticket is cached by its text. At each use its time is checked, and whether its key is still known.
 pub struct TicketVerifier {
     keys: Arc<VerifyingKeys>,
-    cache: Mutex<TokenCache<VerifiedTicket>>,
+    cache: Mutex<VerifiedTokenCache<VerifiedTicket>>,
 }
 
 const TICKETS: JwsKind = JwsKind { is_type: |typ| typ == Some(TYPE), needs_kid: true };
@@ -68,18 +68,18 @@ impl TicketVerifier {
     /// [`VerifyingKeys::wait_for_unknown_key`], so that the caller can fetch the key.
     ///
     /// # Errors
-    /// Returns [`TicketError`], but never [`TicketError::Missing`] or [`TicketError::Key`].
+    /// Returns [`TicketVerificationError`], but never [`TicketVerificationError::Missing`] or [`TicketVerificationError::Key`].
     pub fn verify(
         &self,
         ticket: &[u8],
         ensemble: &str,
         now: u64,
-    ) -> Result<Arc<VerifiedTicket>, TicketError> {
+    ) -> Result<Arc<VerifiedTicket>, TicketVerificationError> {
         if ticket.len() > LONGEST {
-            return Err(TicketError::Invalid(InvalidTenureTicketError::TooLong));
+            return Err(TicketVerificationError::Invalid(InvalidTenureTicketError::TooLong));
         }
-        let set = self.keys.current_at(now);
-        let name = digest_of(ticket);
+        let set = self.keys.reload_and_get(now);
+        let name = token_digest(ticket);
         let known = self.cache().get(&name);
         if let Some(known) = known.filter(|entry| set.has_thumbprint(&entry.thumbprint)) {
             return check_validity(&known.verified, ensemble, now).map(|()| known.verified);
@@ -88,7 +88,7 @@ impl TicketVerifier {
             Err(InvalidTenureTicketError::UnknownKey) => verify_signature(ticket, &self.keys.refreshed()),
             done => done,
         };
-        let entry = checked.map_err(TicketError::Invalid)?;
+        let entry = checked.map_err(TicketVerificationError::Invalid)?;
         check_validity(&entry.verified, ensemble, now)?;
         let verified = Arc::clone(&entry.verified);
         self.cache().insert(name, entry);
@@ -108,7 +108,7 @@ impl TicketVerifier {
         &self.keys
     }
 
-    fn cache(&self) -> MutexGuard<'_, TokenCache<VerifiedTicket>> {
+    fn cache(&self) -> MutexGuard<'_, VerifiedTokenCache<VerifiedTicket>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -131,10 +131,14 @@ fn verify_signature(
 }
 
 /// Checks the parts that a cached ticket has to pass each time: its installation and its time.
-fn check_validity(verified: &VerifiedTicket, ensemble: &str, now: u64) -> Result<(), TicketError> {
+fn check_validity(
+    verified: &VerifiedTicket,
+    ensemble: &str,
+    now: u64,
+) -> Result<(), TicketVerificationError> {
     verified.check_time(now)?;
     if verified.claims.ensemble != ensemble {
-        return Err(TicketError::Invalid(InvalidTenureTicketError::Ensemble));
+        return Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Ensemble));
     }
     Ok(())
 }

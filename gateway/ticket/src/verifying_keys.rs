@@ -25,11 +25,11 @@ use super::{
 pub struct VerifyingKeys {
     form: VerifyingKeyPurpose,
     source: VerifyingKeySource,
-    current: RwLock<CurrentKeys>,
+    current: RwLock<LoadedVerifyingKeys>,
 }
 
 #[derive(Clone, Default)]
-struct CurrentKeys {
+struct LoadedVerifyingKeys {
     set: Arc<VerifyingKeySet>,
     /// The key set as text, from which keys for other rules can be parsed: see [`VerifyingKeys::with_keys_of`].
     text: Option<Arc<[u8]>>,
@@ -49,7 +49,7 @@ enum VerifyingKeySource {
     /// The caller provides the keys, and is notified when a token names an unknown key.
     Given {
         wanted: Notify,
-        fetches: watch::Sender<KeyFetchCounts>,
+        fetches: watch::Sender<JwksFetchCounts>,
     },
 }
 
@@ -65,7 +65,7 @@ struct WatchedKeyFile {
 
 /// The number of times that the caller has fetched the keys.
 #[derive(Debug, Clone, Copy, Default)]
-struct KeyFetchCounts {
+struct JwksFetchCounts {
     begun: u64,
     ended: u64,
     /// Whether the fetch that ended last got no keys.
@@ -75,7 +75,7 @@ struct KeyFetchCounts {
 /// The source of the keys could not be reached, or has no usable keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key set could not be fetched")]
-pub struct KeysUnavailableError;
+pub struct VerifyingKeysUnavailableError;
 
 impl VerifyingKeys {
     /// Keys of tickets, from a file as `fencegate keys public` prints it.
@@ -106,15 +106,15 @@ impl VerifyingKeys {
 
     /// Keys of an issuer that the caller provides by [`VerifyingKeys::set_keys`]. There are none before the first call.
     pub fn for_issuer(rules: AccessTokenRules) -> Self {
-        Self::given(VerifyingKeyPurpose::AccessTokens(rules))
+        Self::with_caller_provided_keys(VerifyingKeyPurpose::AccessTokens(rules))
     }
 
     /// Keys of tickets that the caller provides.
     pub(super) fn for_tickets() -> Self {
-        Self::given(VerifyingKeyPurpose::Tickets)
+        Self::with_caller_provided_keys(VerifyingKeyPurpose::Tickets)
     }
 
-    fn given(form: VerifyingKeyPurpose) -> Self {
+    fn with_caller_provided_keys(form: VerifyingKeyPurpose) -> Self {
         let source = VerifyingKeySource::Given { wanted: Notify::new(), fetches: watch::Sender::default() };
         Self { form, source, current: RwLock::default() }
     }
@@ -131,7 +131,7 @@ impl VerifyingKeys {
 
     #[cfg(test)]
     pub(super) fn from_set(set: VerifyingKeySet) -> Self {
-        let keys = CurrentKeys { set: Arc::new(set), text: None };
+        let keys = LoadedVerifyingKeys { set: Arc::new(set), text: None };
         Self { current: RwLock::new(keys), ..Self::for_tickets() }
     }
 
@@ -162,10 +162,10 @@ impl VerifyingKeys {
     /// Parses the successor of the present keys. An issuer revokes its last key by a set without it, so after the first
     /// good set an empty set is accepted. Before that it is an error, because the policy may name the wrong source or
     /// the wrong algorithms.
-    fn parse_successor(&self, text: &[u8]) -> Result<CurrentKeys, TicketJwkError> {
+    fn parse_successor(&self, text: &[u8]) -> Result<LoadedVerifyingKeys, TicketJwkError> {
         match self.form.parse(text) {
             Err(TicketJwkError::NoKeyOfAlgorithms) if self.current_keys().text.is_some() => {
-                Ok(CurrentKeys { set: Arc::default(), text: Some(text.into()) })
+                Ok(LoadedVerifyingKeys { set: Arc::default(), text: Some(text.into()) })
             }
             parsed => parsed,
         }
@@ -191,7 +191,7 @@ impl VerifyingKeys {
         self.update_fetches(|count| (count.ended, count.has_failed) = (count.begun, !is_good));
     }
 
-    fn update_fetches(&self, change: impl FnOnce(&mut KeyFetchCounts)) {
+    fn update_fetches(&self, change: impl FnOnce(&mut JwksFetchCounts)) {
         if let VerifyingKeySource::Given { fetches, .. } = &self.source {
             fetches.send_modify(change);
         }
@@ -202,15 +202,16 @@ impl VerifyingKeys {
     ///
     /// # Errors
     /// Returns an error if the keys could not be fetched.
-    pub async fn wait_refreshed(&self) -> Result<(), KeysUnavailableError> {
+    pub async fn wait_refreshed(&self) -> Result<(), VerifyingKeysUnavailableError> {
         let VerifyingKeySource::Given { wanted, fetches } = &self.source else { return Ok(()) };
         let mut seen = fetches.subscribe();
         // A fetch that has begun already may have missed the key, so the next one is awaited.
         let awaited = seen.borrow().begun + 1;
         wanted.notify_one();
         // This fails only if the sender is gone, but the sender is in `self`.
-        let count = seen.wait_for(|count| count.ended >= awaited).await.map_err(|_| KeysUnavailableError)?;
-        if count.has_failed { Err(KeysUnavailableError) } else { Ok(()) }
+        let count =
+            seen.wait_for(|count| count.ended >= awaited).await.map_err(|_| VerifyingKeysUnavailableError)?;
+        if count.has_failed { Err(VerifyingKeysUnavailableError) } else { Ok(()) }
     }
 
     /// The names of the present keys, for the log.
@@ -219,7 +220,7 @@ impl VerifyingKeys {
     }
 
     /// The keys, after a check of the file if it was not checked within this second.
-    pub(super) fn current_at(&self, now: u64) -> Arc<VerifyingKeySet> {
+    pub(super) fn reload_and_get(&self, now: u64) -> Arc<VerifyingKeySet> {
         if let VerifyingKeySource::File(watched) = &self.source
             && watched.last_check.swap(now, Ordering::Relaxed) != now
         {
@@ -263,7 +264,7 @@ impl VerifyingKeys {
         }
     }
 
-    fn replace(&self, keys: CurrentKeys, source: &dyn fmt::Display) {
+    fn replace(&self, keys: LoadedVerifyingKeys, source: &dyn fmt::Display) {
         let set = Arc::clone(&keys.set);
         let old = {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -286,7 +287,7 @@ impl VerifyingKeys {
         }
     }
 
-    fn current_keys(&self) -> CurrentKeys {
+    fn current_keys(&self) -> LoadedVerifyingKeys {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -296,14 +297,14 @@ impl VerifyingKeys {
 }
 
 /// Shows the names of the keys in place of the text.
-impl fmt::Debug for CurrentKeys {
+impl fmt::Debug for LoadedVerifyingKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CurrentKeys").field(&self.set.kids()).finish()
+        f.debug_tuple("LoadedVerifyingKeys").field(&self.set.kids()).finish()
     }
 }
 
 impl VerifyingKeyPurpose {
-    fn parse(&self, text: &[u8]) -> Result<CurrentKeys, TicketJwkError> {
+    fn parse(&self, text: &[u8]) -> Result<LoadedVerifyingKeys, TicketJwkError> {
         let set = match self {
             Self::Tickets => VerifyingKeySet::parse(text)?,
             Self::Secret => VerifyingKeySet::verifying_keys_from_secret(&SharedSecret::parse(text)?),
@@ -311,10 +312,10 @@ impl VerifyingKeyPurpose {
         };
         // Only an issuer's keys are parsed again by other rules. The text of a secret is not kept.
         let text = matches!(self, Self::AccessTokens(_)).then(|| text.into());
-        Ok(CurrentKeys { set: Arc::new(set), text })
+        Ok(LoadedVerifyingKeys { set: Arc::new(set), text })
     }
 
-    fn read(&self, path: &Path) -> Result<(CurrentKeys, FileStamp), KeyFileError> {
+    fn read(&self, path: &Path) -> Result<(LoadedVerifyingKeys, FileStamp), KeyFileError> {
         let (text, stamp) = self.read_text(path)?;
         let keys = self.parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })?;
         Ok((keys, stamp))

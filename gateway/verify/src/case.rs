@@ -1,7 +1,7 @@
 //! A case: how it is run, its requirements, and the meaning of a failure.
 
 use super::{
-    service::{DeadlineSupport, HeaderNameForm, KeysPerRequest, SharedModeSupport, TestedService},
+    service::{DeadlineSupport, HeaderNameMapping, KeysPerRequest, SharedModeSupport, TestedService},
     step::CaseStep,
     token_headers::ComparedHeaderKind,
 };
@@ -139,7 +139,7 @@ impl CasePrerequisite {
             Self::Remember => service.remember.is_some(),
             Self::NotAfter => service.deadlines == DeadlineSupport::Enforced,
             Self::Probe => service.probe.is_some(),
-            Self::Spelled => service.names == HeaderNameForm::Spelled,
+            Self::Spelled => service.names == HeaderNameMapping::Spelled,
         }
     }
 

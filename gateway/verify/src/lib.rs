@@ -64,7 +64,7 @@ pub enum TestKeyAlphabet {
 
 impl TestKeyAlphabet {
     /// A beginning for all keys of one run, which no other run has.
-    fn key_prefix(self) -> Result<String, io::Error> {
+    fn random_key_prefix(self) -> Result<String, io::Error> {
         let random = getrandom::u64().map_err(io::Error::other)?;
         Ok(match self {
             Self::Alphanumeric => {
@@ -91,7 +91,7 @@ pub fn verify(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
-        let context = measure_service(service, names.key_prefix()?).await?;
+        let context = measure_service(service, names.random_key_prefix()?).await?;
         let strength =
             if service.sight.is_observable() { PassStrength::Effects } else { PassStrength::Answers };
         let mut entries = Vec::new();

@@ -22,7 +22,7 @@ pub struct TestedService {
     pub fencing_key: String,
     pub sharing: SharedModeSupport,
     pub reach: KeysPerRequest,
-    pub names: HeaderNameForm,
+    pub names: HeaderNameMapping,
     pub deadlines: DeadlineSupport,
     /// The probe for the outcome of an operation, if there is one.
     pub probe: Option<OutcomeProbeTemplate>,
@@ -78,7 +78,7 @@ pub enum KeysPerRequest {
 
 /// The form in which field names reach the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeaderNameForm {
+pub enum HeaderNameMapping {
     Spelled,
     /// As variables in which `-` and `_` are the same, as in CGI and WSGI.
     Folded,

@@ -18,14 +18,14 @@ pub(super) const MOST_LOOKS: usize = 1 << 20;
 /// Routes and patterns of one plan, with the data that the comparison of a pair needs.
 pub(super) struct LeaseConflictIndex<'p> {
     /// For each route its locks, each with the keys that it may lock.
-    locks: Vec<Vec<LockKeys<'p>>>,
+    locks: Vec<Vec<LockKeyGlobs<'p>>>,
     known: HashSet<&'p PublishedLock>,
     /// All locks without the native layout, each with the keys that it may lock.
-    special: Vec<LockKeys<'p>>,
+    special: Vec<LockKeyGlobs<'p>>,
     patterns: Vec<TemplateGlob>,
 }
 
-type LockKeys<'p> = (&'p PublishedLock, Vec<TemplateGlob>);
+type LockKeyGlobs<'p> = (&'p PublishedLock, Vec<TemplateGlob>);
 
 /// The conflicts of one plan with another plan.
 pub(super) struct CrossPlanLeaseConflicts {
@@ -94,7 +94,7 @@ impl<'p> LeaseConflictIndex<'p> {
         &'s self,
         route: usize,
         leaser: &'s Self,
-    ) -> impl Iterator<Item = &'s LockKeys<'p>> {
+    ) -> impl Iterator<Item = &'s LockKeyGlobs<'p>> {
         let alike = |lock: &PublishedLock| lock.is_native() && leaser.special.is_empty();
         self.locks[route].iter().filter(move |(lock, _)| !alike(lock) && !leaser.known.contains(lock))
     }

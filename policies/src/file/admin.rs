@@ -31,7 +31,7 @@ pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdminListener 
             bearer: bearer(block),
             tls: served_tls::tls(block),
         };
-        warn_open(block, &admin);
+        warn_unauthenticated_admin(block, &admin);
         ParsedAdminListener { admin, place }
     });
     let nothing = || AdminListenerSettings { address: default, hosts: Vec::new(), bearer: None, tls: None };
@@ -51,7 +51,7 @@ fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
 
 /// Warns of an admin listener on the network without authentication or without TLS, because a caller of it
 /// can end the process and take locks away from their holders.
-fn warn_open(block: &mut MappingReader, admin: &AdminListenerSettings) {
+fn warn_unauthenticated_admin(block: &mut MappingReader, admin: &AdminListenerSettings) {
     if admin.address.ip().is_loopback() {
         return;
     }

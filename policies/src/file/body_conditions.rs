@@ -31,8 +31,9 @@ pub(super) fn check_fence(route: &RouteByBody, faults: &Diagnostics) {
         let remedy = "leave `large_bodies` out, and raise `limits.max_body` instead";
         faults.push(Diagnostic::new(DiagnosticCode::StreamedBody, message).at(*place).with_remedy(remedy));
     }
-    let variable = fence.templates().flat_map(KeyTemplate::pointers).find(|pointer| is_variable(pointer));
-    let is_graphql = conditions.graphql.is_some() || conditions.operation_name().is_some();
+    let variable =
+        fence.templates().flat_map(KeyTemplate::pointers).find(|pointer| is_graphql_variable(pointer));
+    let is_graphql = conditions.graphql.is_some() || conditions.graphql_operation_name_condition().is_some();
     if let Some(variable) = variable.filter(|_| is_graphql) {
         let message = format!(
             "a key of route `{name}` is made of `{{body:{variable}}}`: a client may write another value into the document, and the lock is for this one"
@@ -44,6 +45,6 @@ pub(super) fn check_fence(route: &RouteByBody, faults: &Diagnostics) {
     }
 }
 
-fn is_variable(pointer: &JsonPointer) -> bool {
+fn is_graphql_variable(pointer: &JsonPointer) -> bool {
     pointer.first_json_member() == Some(GraphqlOperation::VARIABLES)
 }

@@ -65,7 +65,7 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
         if let Some(other) = fenced.find_overlapping(&parts, round) {
             let methods = uncovered_methods(&ways[other], open, other < index).unwrap_or_default();
             let conditions = open.pattern.conditions;
-            faults.push(match conditions.operation_name().or(conditions.body.first()) {
+            faults.push(match conditions.graphql_operation_name_condition().or(conditions.body.first()) {
                 Some(member) => client_choice_warning(&ways[other], open, member),
                 None => open_path_warning(&ways[other], open, &methods),
             });
@@ -114,7 +114,7 @@ pub(super) fn check_allow_bypasses(ways: &[RouteLockCoverage], faults: &Diagnost
             faults.push(open_rule_warning(&ways[other], open, &methods));
             continue;
         }
-        let readings = open.pattern.path.second_readings();
+        let readings = open.pattern.path.alternate_readings();
         let respelled = readings.iter().enumerate().find_map(|(number, reading)| {
             let is_respelled = |other: usize| {
                 let path = ways[other].pattern.path;
@@ -183,7 +183,7 @@ fn may_write_unlocked(access: &RouteLockCoverage) -> bool {
 /// with either name may run any operation.
 fn may_take_same_request(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> bool {
     let open = open.pattern.conditions;
-    match open.operation_name() {
+    match open.graphql_operation_name_condition() {
         Some(_) => fenced.pattern.conditions.has_common_head(open),
         None => fenced.pattern.conditions.has_common_request(open),
     }
@@ -260,7 +260,7 @@ fn client_choice_warning(
         fenced.pattern.name,
         service_note(fenced, open)
     );
-    let remedy = match open.pattern.conditions.operation_name() {
+    let remedy = match open.pattern.conditions.graphql_operation_name_condition() {
         Some(_) => {
             "no name says what runs, `mutation GetOrder` is as good as any: write `graphql: query` in its place, unless the service runs only documents that it knows"
         }

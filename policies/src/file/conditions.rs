@@ -4,7 +4,7 @@ use super::{key::HOP_BY_HOP, listener, mapping::MappingReader, yaml::YamlScalar}
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     graphql::GraphqlOperation,
-    header_name::is_token,
+    header_name::is_http_token,
     key::{JsonPointer, JsonValues, has_unprintable},
     plan::{BodyCondition, ConditionValue, MatchConditions, ReservedHeaderNames},
 };
@@ -38,7 +38,7 @@ fn body_condition(pointer: &str, values: &[&YamlScalar]) -> Result<BodyCondition
         let message = format!("no request has one of no values of `{pointer}`");
         return Err(bad(message, "write the values that count: `[refund, void]`"));
     };
-    if !values.iter().all(|value| value.is_of_type_of(first)) {
+    if !values.iter().all(|value| value.has_same_type(first)) {
         let message = format!(
             "the values of `{pointer}` are of several types, and a service may convert one into another"
         );
@@ -78,7 +78,7 @@ fn header_condition(
 ) -> Result<(String, String), Diagnostic> {
     let lower = name.to_ascii_lowercase();
     let reason = match &*lower {
-        _ if !is_token(name) => "is not the name of a header field",
+        _ if !is_http_token(name) => "is not the name of a header field",
         "host" => "has many spellings for one host: use `hosts`",
         _ if reserved.is_reserved_header(&lower) => "is removed from what clients send",
         _ if HOP_BY_HOP.contains(&&*lower) => "belongs to a connection, not to a request",

@@ -3,7 +3,7 @@
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    header_name::is_token,
+    header_name::is_http_token,
     plan::{AllowedOrigins, CorsSettings, OriginPattern, ParseOriginError},
 };
 
@@ -85,7 +85,7 @@ fn words(
 /// Reads the name of a header field. `*` is refused: with credentials browsers take it for a field of that name,
 /// and it never covers `Authorization`.
 fn header_name(text: &str) -> Result<String, Diagnostic> {
-    if is_token(text) && text != "*" {
+    if is_http_token(text) && text != "*" {
         return Ok(text.to_owned());
     }
     let message = format!("`{text}` is not the name of a header field");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{FencingLevel, ForeignLayout, LockModeRule, PeerForwardPolicy, Upstream},
+    plan::{FencingLevel, ForeignLockLayout, LockModeRule, PeerForwardPolicy, Upstream},
 };
 
 /// The fencing level with its delay. `delay` has no default, because only the operator knows how long the service
@@ -57,7 +57,7 @@ pub(super) fn check_delay_fence_fields(
     block: &mut MappingReader,
     level: Option<FencingLevel>,
     mode: LockModeRule,
-    foreign: Option<ForeignLayout>,
+    foreign: Option<ForeignLockLayout>,
     forward: Option<PeerForwardPolicy>,
 ) -> Option<PeerForwardPolicy> {
     level?.handover_delay()?;

@@ -7,7 +7,7 @@ use std::{borrow::Cow, cell::Cell};
 
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    path::is_name,
+    path::is_variable_name,
 };
 
 /// Looks up a variable of the environment.
@@ -43,26 +43,27 @@ impl<'e> EnvExpander<'e> {
                 rest = after;
                 continue;
             }
-            let (reference, after) = after.split_once('}').ok_or_else(|| malformed_error(after))?;
+            let (reference, after) =
+                after.split_once('}').ok_or_else(|| malformed_env_reference_error(after))?;
             filled.push_str(before);
-            filled.push_str(&self.value(reference)?);
+            filled.push_str(&self.resolve_env_reference(reference)?);
             rest = after;
         }
         filled.push_str(rest);
         Ok(Cow::Owned(filled))
     }
 
-    fn value(&self, reference: &str) -> Result<String, Diagnostic> {
+    fn resolve_env_reference(&self, reference: &str) -> Result<String, Diagnostic> {
         let (name, default) = match reference.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (reference, None),
         };
-        if !is_name(name) {
-            return Err(malformed_error(&format!("{reference}}}")));
+        if !is_variable_name(name) {
+            return Err(malformed_env_reference_error(&format!("{reference}}}")));
         }
         // As in a shell, a variable that is set to the empty text counts as not set.
         let set = (self.environment)(name).filter(|value| !value.is_empty());
-        let value = set.or(default.map(str::to_owned)).ok_or_else(|| unset_error(name))?;
+        let value = set.or(default.map(str::to_owned)).ok_or_else(|| unset_env_variable_error(name))?;
         let left = self.left.get().checked_sub(value.len());
         self.left.set(left.ok_or_else(|| {
             Diagnostic::new(
@@ -77,7 +78,7 @@ impl<'e> EnvExpander<'e> {
 /// The prefixes of sources in a key template, for a hint at a `$` that is not needed.
 const SOURCES: [&str; 5] = ["path.", "query.", "header.", "host", "body:"];
 
-fn malformed_error(rest: &str) -> Diagnostic {
+fn malformed_env_reference_error(rest: &str) -> Diagnostic {
     let message = format!("`${{{rest}` names no variable of the environment");
     let inside = rest.split('}').next().unwrap_or_default();
     if SOURCES.iter().any(|source| inside.trim_start().starts_with(source)) {
@@ -88,7 +89,7 @@ fn malformed_error(rest: &str) -> Diagnostic {
     Diagnostic::new(DiagnosticCode::BadVariable, message).with_remedy(remedy)
 }
 
-fn unset_error(name: &str) -> Diagnostic {
+fn unset_env_variable_error(name: &str) -> Diagnostic {
     let message = format!("the environment has no `{name}`, and no default is written");
     let remedy = format!("set it where the process is started, or write `${{{name}:-default}}`");
     Diagnostic::new(DiagnosticCode::UnsetVariable, message).with_remedy(remedy)

@@ -9,9 +9,9 @@ use super::{
     holders::{self, PermitParseContext},
     key::{self, TemplateContext, TemplateKind},
     large_bodies::{body_type, check_one_format, exact_numbers, large_bodies},
-    layout::{self, PartialLayout},
+    layout::{self, PartialLockLayout},
     lease_use,
-    lists::{self, ListCheckContext},
+    lists::{self, KeyListCheckContext},
     mapping::MappingReader,
     nested::parse_nested_policy,
     once::{self, IdempotencyParseContext},
@@ -124,7 +124,7 @@ fn parse_fence(
 ) -> Option<ParsedFence> {
     let max_keys = lists::parse_max_keys(block);
     let naming = &TemplateContext { only: only::parse_max_list_items(block), max_keys, ..*naming };
-    let layout = PartialLayout::read(block);
+    let layout = PartialLockLayout::read(block);
     let permits = holders::parse_permits(block);
     let former = former_lock::parse_former(block, naming);
     let keys = key::keys(block, naming);
@@ -167,7 +167,7 @@ fn parse_fence(
     let conflicts = conflicts(block);
     let lease = lease_use::parse_lease_use(block);
     let empty = lists::parse_empty(block);
-    let lists = ListCheckContext {
+    let lists = KeyListCheckContext {
         keys: keys.as_deref(),
         former: former.as_ref().and_then(Option::as_ref),
         max_keys,

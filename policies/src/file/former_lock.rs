@@ -3,13 +3,13 @@
 
 use super::{
     key::{self, TemplateContext},
-    layout::PartialLayout,
+    layout::PartialLockLayout,
     mapping::MappingReader,
 };
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate},
-    plan::{ForeignLayout, FormerLock, LockLayout, LockPlacement},
+    plan::{ForeignLockLayout, FormerLock, LockLayout, LockPlacement},
 };
 
 const FIELD: &str = "migrate_from";
@@ -27,7 +27,7 @@ pub(super) fn parse_former(
         return Some(Some(FormerLock { key, placing: LockPlacement::Native }));
     }
     let read = fence.read_inner(FIELD, |block| {
-        let layout = PartialLayout::read(block);
+        let layout = PartialLockLayout::read(block);
         block.require("key", "key: \"order/{path.order_id}\"");
         let key = key::key_field(block, "key", naming);
         let placing = layout.single_placement(block, naming, key.as_ref().map(std::slice::from_ref));
@@ -52,7 +52,7 @@ pub(super) fn check_former_lock(
     }
     if [placing, &former.placing]
         .into_iter()
-        .any(|one| one.layout() == LockLayout::Foreign(ForeignLayout::ExclusiveNode))
+        .any(|one| one.layout() == LockLayout::Foreign(ForeignLockLayout::ExclusiveNode))
     {
         let message = "an `exclusive-node` lock cannot be taken together with another lock";
         let remedy = "stop the programs that take it, and change all gateways meanwhile: whoever finds the node there makes \

@@ -23,8 +23,8 @@ use crate::{
     key::JsonPointer,
     plan::{
         CommonServingPlan, FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, JwtSettings,
-        LockPlacement, MixedPlanPolicy, ReservedHeaderNames, Route, RouteId, RouteTable, UnmatchedPolicy,
-        Upstream, ZooKeeperSettings,
+        LockPlacement, MixedPlanPolicy, ReservedHeaderNames, Route, RouteId, RouteTable,
+        UnmatchedRequestPolicy, Upstream, ZooKeeperSettings,
     },
 };
 
@@ -49,7 +49,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     let signs = block.is_present("tickets");
     let defaults = fence::FenceDefaults::read_defaults(block, reached, signs);
     let routes = route::routes(block, &upstreams, &defaults, identities);
-    if upstreams.tells_client_name() || routes.iter().any(ParsedRoute::reads_client_name) {
+    if upstreams.forwards_client_name() || routes.iter().any(ParsedRoute::reads_client_name) {
         peer.warn_plain_client_names(block.faults());
     }
     let granting = leases::leases(block, listener);
@@ -62,7 +62,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     let log = log::log(block);
 
     if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(ParsedRoute::buffers_bodies)) {
-        listener.check_room(block.faults());
+        listener.check_max_body_fits_memory(block.faults());
     }
     upstreams.mark_protected(
         routes.iter().filter_map(ParsedRoute::fenced_upstream),
@@ -134,20 +134,20 @@ fn check_leases(
     leased_routes::check_leased_routes(&fenced, granting, faults);
 }
 
-fn unmatched(block: &mut MappingReader, upstreams: &ParsedUpstreams) -> UnmatchedPolicy {
+fn unmatched(block: &mut MappingReader, upstreams: &ParsedUpstreams) -> UnmatchedRequestPolicy {
     if block.is_mapping("unmatched") {
         let pass = block.read_inner("unmatched", |block| upstreams.named(block, "pass")).flatten();
-        return pass.map_or(UnmatchedPolicy::Reject, UnmatchedPolicy::Pass);
+        return pass.map_or(UnmatchedRequestPolicy::Reject, UnmatchedRequestPolicy::Pass);
     }
     let word = block.value("unmatched", |text| match text {
-        "reject" => Ok(UnmatchedPolicy::Reject),
+        "reject" => Ok(UnmatchedRequestPolicy::Reject),
         _ => Err(Diagnostic::new(
             DiagnosticCode::UnknownValue,
             format!("`{text}` is not a value of `unmatched`"),
         )
         .with_remedy("write `reject`, or `{pass: <an upstream>}`")),
     });
-    word.unwrap_or(UnmatchedPolicy::Reject)
+    word.unwrap_or(UnmatchedRequestPolicy::Reject)
 }
 
 /// Reads `allow_mixed`, and warns if it is set, so that it is not forgotten.
@@ -163,8 +163,12 @@ fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
 
 /// Warns if requests without a route pass to a service with protected routes: a path that no route matches then
 /// passes without a lock.
-fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &ParsedUpstreams) {
-    let UnmatchedPolicy::Pass(id) = unmatched else { return };
+fn warn_open_unmatched(
+    block: &mut MappingReader,
+    unmatched: UnmatchedRequestPolicy,
+    upstreams: &ParsedUpstreams,
+) {
+    let UnmatchedRequestPolicy::Pass(id) = unmatched else { return };
     if upstreams.is_protected(id) {
         let message = "what no route takes passes without a check, to a service that has routes with a fence or an `allow`";
         let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";

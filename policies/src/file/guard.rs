@@ -16,9 +16,9 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        BindAddress, ClientCertificateMode, CommonServingPlan, Enforcement, GuardPlan, JwtSettings,
-        ListenerSettings, MissingTokenPolicy, NotAfterEnforcement, ReservedHeaderNames, RouteTable,
-        StoreLocation, UnmatchedPolicy, UpstreamId,
+        BindAddress, ClientCertificateMode, CommonServingPlan, Enforcement, GuardPlan, GuardStoreLocation,
+        JwtSettings, ListenerSettings, MissingFencingTokenPolicy, NotAfterEnforcement, ReservedHeaderNames,
+        RouteTable, UnmatchedRequestPolicy, UpstreamId,
     },
 };
 
@@ -38,13 +38,13 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         let listeners: Vec<ConfiguredListener> =
             public.into_iter().chain([admin.configured_listener()]).collect();
         listener_conflicts::report_clashes(&listeners, block.faults());
-        written.check_room(block.faults());
+        written.check_max_body_fits_memory(block.faults());
     }
     let upstream = upstream::parse_guard_upstream(block);
     let filter = filter_clock_error(block);
     let store = match filter {
         None => store::store(block),
-        Some(_) => Some(StoreLocation::Stateless),
+        Some(_) => Some(GuardStoreLocation::Stateless),
     };
     let times = GuardExecutionTimings::read(block);
     match (filter, &upstream) {
@@ -65,7 +65,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         (None, None) => times.warn_early_watermark_eviction(block),
     }
     let unfenced = block.values("unfenced", scalar::method);
-    let missing = block.keyword("missing", MissingTokenPolicy::WORDS);
+    let missing = block.keyword("missing", MissingFencingTokenPolicy::WORDS);
     let enforce = block.keyword("enforce", Enforcement::WORDS);
     warn_observing(block, missing, enforce);
     let tickets = if filter.is_none() { tickets::parse_ticket_verification(block) } else { None };
@@ -83,7 +83,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
             jwt: JwtSettings::default(),
             admin: admin.admin,
             routes: RouteTable::build(Vec::new()),
-            unmatched: UnmatchedPolicy::Pass(UpstreamId(0)),
+            unmatched: UnmatchedRequestPolicy::Pass(UpstreamId(0)),
             log,
             fields: ReservedHeaderNames::new(renamed),
             upstreams: vec![upstream],
@@ -95,7 +95,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         clock_error: filter.unwrap_or(times.clock_error),
         evict_after: times.evict_after,
         unfenced: unfenced.unwrap_or_default(),
-        missing: missing.unwrap_or(MissingTokenPolicy::Refuse),
+        missing: missing.unwrap_or(MissingFencingTokenPolicy::Refuse),
         enforce: enforce.unwrap_or_default(),
         tickets,
         journal: journal?,
@@ -218,10 +218,10 @@ impl GuardExecutionTimings {
 /// Warns of `observe`, with which a migration begins, so that its end is not forgotten.
 fn warn_observing(
     block: &mut MappingReader,
-    missing: Option<MissingTokenPolicy>,
+    missing: Option<MissingFencingTokenPolicy>,
     enforce: Option<Enforcement>,
 ) {
-    if missing == Some(MissingTokenPolicy::Observe) {
+    if missing == Some(MissingFencingTokenPolicy::Observe) {
         let message =
             "requests without a token pass: nothing is promised while requests can go round the gateways";
         let remedy = "write `refuse` once no such requests are counted any more";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{CachedHoldLimits, ForeignLayout, LockReusePolicy},
+    plan::{CachedHoldLimits, ForeignLockLayout, LockReusePolicy},
 };
 
 /// The fields of `hold` that a fence or `defaults` has set.
@@ -39,10 +39,10 @@ pub(super) enum LockRecipeKind {
 }
 
 impl LockRecipeKind {
-    pub(super) fn recipe_for_fence(set: bool, layout: Option<ForeignLayout>, permits: bool) -> Self {
+    pub(super) fn recipe_for_fence(set: bool, layout: Option<ForeignLockLayout>, permits: bool) -> Self {
         match layout {
             _ if set => Self::Set,
-            Some(ForeignLayout::ExclusiveNode) => Self::ExclusiveNode,
+            Some(ForeignLockLayout::ExclusiveNode) => Self::ExclusiveNode,
             Some(_) => Self::Foreign,
             None if permits => Self::Permit,
             None => Self::OneKey,

@@ -29,7 +29,7 @@ pub(super) fn check_hold_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], fa
 /// Reports routes to two upstreams that store operations in ZooKeeper without a `scope`, which would mix them. The
 /// name of an upstream does not separate them, because it has a meaning in this file only. One of the two services
 /// may be left without a scope.
-pub(super) fn check_scopes<'r>(
+pub(super) fn check_idempotency_scopes<'r>(
     fences: impl Iterator<Item = (&'r str, &'r ParsedFence, UpstreamId)>,
     faults: &Diagnostics,
 ) {

@@ -4,7 +4,7 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     permits::PermitCount,
-    plan::{FencingLevel, ForeignLayout, LockModeRule, LockPlacement, NestedRequestPolicy},
+    plan::{FencingLevel, ForeignLockLayout, LockModeRule, LockPlacement, NestedRequestPolicy},
 };
 
 const FIELD: &str = "permits";
@@ -45,7 +45,7 @@ pub(super) struct PermitParseContext {
     /// The level of the upstream, if it is known.
     pub(super) level: Option<FencingLevel>,
     pub(super) mode: LockModeRule,
-    pub(super) foreign: Option<ForeignLayout>,
+    pub(super) foreign: Option<ForeignLockLayout>,
     pub(super) nested: Option<NestedRequestPolicy>,
     /// True if a request may have several keys because of a list.
     pub(super) has_list: bool,

@@ -47,7 +47,7 @@ impl VerifiedIdentities {
 
     /// The identities for the templates of a route with these rules. If each rule names the issuer, or allows all with
     /// `*`, the templates need not name it: the author knows that there are several issuers.
-    pub(super) fn under_rules(self, rules: &[AccessRule]) -> Self {
+    pub(super) fn with_issuer_named_by(self, rules: &[AccessRule]) -> Self {
         let names_issuer =
             |rule: &AccessRule| rule.claims.iter().any(|(claim, _)| claim.to_string() == ISSUER);
         Self { are_issuers_named: !rules.is_empty() && rules.iter().all(names_issuer), ..self }

@@ -13,24 +13,24 @@ use crate::{
         GlobRelation, KeyTemplate, LockPathErrorKind, LockPathTemplate, ParseKeyTemplateError,
         ParseLockPathError, TemplateGlob,
     },
-    plan::{ForeignLayout, LockLayout, LockModeRule, LockPlacement},
+    plan::{ForeignLockLayout, LockLayout, LockModeRule, LockPlacement},
 };
 
 /// The fields of the layout that are read before the keys.
-pub(super) struct PartialLayout<'n> {
+pub(super) struct PartialLockLayout<'n> {
     /// The layout; `None` if the word in the file is not a layout.
     layout: Option<LockLayout>,
     path: Option<&'n YamlScalar>,
 }
 
-impl<'n> PartialLayout<'n> {
+impl<'n> PartialLockLayout<'n> {
     pub(super) fn read(fence: &mut MappingReader<'n>) -> Self {
         let written = fence.keyword("layout", &LockLayout::WORDS);
         let layout = if fence.is_present("layout") { written } else { Some(LockLayout::Native) };
         Self { layout, path: fence.scalar("lock_path") }
     }
 
-    pub(super) fn foreign_layout(&self) -> Option<ForeignLayout> {
+    pub(super) fn foreign_layout(&self) -> Option<ForeignLockLayout> {
         match self.layout {
             Some(LockLayout::Foreign(layout)) => Some(layout),
             Some(LockLayout::Native) | None => None,
@@ -135,7 +135,7 @@ fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseL
 /// Reports a shared mode that the layout does not support.
 pub(super) fn check_shared_mode(
     fence: &mut MappingReader,
-    layout: Option<ForeignLayout>,
+    layout: Option<ForeignLockLayout>,
     mode: LockModeRule,
 ) {
     let Some(layout) = layout.filter(|_| mode.has_shared_requests()) else { return };
@@ -143,13 +143,13 @@ pub(super) fn check_shared_mode(
     if !layout.has_shared_mode() {
         let message = format!("`mode: {}` does not exist with `layout: {}`", mode.as_str(), layout.as_str());
         let remedy = match layout {
-            ForeignLayout::CuratorMutex => {
+            ForeignLockLayout::CuratorMutex => {
                 "write `mode: exclusive`; readers hold together with Curator's read/write lock, `layout: curator-rw`"
             }
             _ => "write `mode: exclusive`: every contender for the node excludes every other",
         };
         fence.report(field, Diagnostic::new(DiagnosticCode::NotInLayout, message).with_remedy(remedy));
-    } else if layout == ForeignLayout::Kazoo {
+    } else if layout == ForeignLockLayout::Kazoo {
         let message = "a program with a kazoo `Lock` does not wait for those who share the key here";
         let remedy =
             "write `mode: exclusive`, unless every other program takes a `WriteLock` or a `ReadLock` there";

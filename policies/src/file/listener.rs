@@ -9,8 +9,8 @@ use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     host::{HostMatcher, HostPattern},
     plan::{
-        ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ListenerTls, ProxyProtocol,
-        Upstream, buffer_limits,
+        ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ListenerTls,
+        ProxyProtocolMode, Upstream, buffer_limits,
     },
     trusted_proxies::{self, TrustedProxies},
 };
@@ -129,9 +129,9 @@ pub(super) fn hosts(block: &mut MappingReader) -> HostMatcher {
     served.map_or(HostMatcher::Any, HostMatcher::Only)
 }
 
-fn proxy_protocol(block: &mut MappingReader, trusted: &TrustedProxies) -> ProxyProtocol {
-    let written = block.keyword("proxy_protocol", ProxyProtocol::WORDS).unwrap_or(ProxyProtocol::Off);
-    if written == ProxyProtocol::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
+fn proxy_protocol(block: &mut MappingReader, trusted: &TrustedProxies) -> ProxyProtocolMode {
+    let written = block.keyword("proxy_protocol", ProxyProtocolMode::WORDS).unwrap_or(ProxyProtocolMode::Off);
+    if written == ProxyProtocolMode::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
         let fault = Diagnostic::new(
             DiagnosticCode::MissingField,
             "`proxy_protocol` is required, and no peer is trusted to use it, so nobody can connect",
@@ -183,7 +183,7 @@ fn limits(block: &mut MappingReader) -> ListenerLimits {
 impl ParsedListener {
     /// Reports a memory limit that is too small for a body of `max_body`, which would then always be refused. Only for
     /// processes that buffer bodies in full.
-    pub(super) fn check_room(&self, faults: &Diagnostics) {
+    pub(super) fn check_max_body_fits_memory(&self, faults: &Diagnostics) {
         let ListenerLimits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
         let largest = buffer_limits::max_body(buffered);
         let least = buffer_limits::min_memory(max_body);

@@ -29,7 +29,7 @@ pub(super) fn parse_empty(fence: &mut MappingReader) -> EmptyListPolicy {
 }
 
 /// The fields of a fence that can contradict a list.
-pub(super) struct ListCheckContext<'f> {
+pub(super) struct KeyListCheckContext<'f> {
     pub(super) keys: Option<&'f [KeyTemplate]>,
     pub(super) former: Option<&'f FormerLock>,
     pub(super) max_keys: usize,
@@ -40,7 +40,7 @@ pub(super) struct ListCheckContext<'f> {
 
 /// Reports `max_keys` and `empty` without effect, and sets that could have more keys than any request may
 /// have.
-pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListCheckContext) {
+pub(super) fn check_lists(fence: &mut MappingReader, beside: &KeyListCheckContext) {
     let Some(keys) = beside.keys else { return };
     let former = beside.former.map(|former| &former.key);
     let has_list = keys.iter().chain(former).any(|key| key.has_list());
@@ -70,7 +70,7 @@ pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListCheckContext) 
 
 /// Reports `empty: pass` on a fence that needs a key for each request. A request with only empty lists takes
 /// no lock, so it has no token, is no operation and runs under no lease.
-fn check_empty_pass(fence: &mut MappingReader, beside: &ListCheckContext) {
+fn check_empty_pass(fence: &mut MappingReader, beside: &KeyListCheckContext) {
     let (reason, remedy) = if beside.level == Some(FencingLevel::Guard) {
         (
             "the guard refuses what has no token",

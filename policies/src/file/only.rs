@@ -15,7 +15,7 @@ use crate::{
 const FIELD: &str = "only";
 
 /// A list, and the place of a value in each of its items: the names before the index, and those after it.
-type ListLocation<'t> = (&'t [PointerStep], &'t [PointerStep]);
+type JsonListLocation<'t> = (&'t [PointerStep], &'t [PointerStep]);
 
 pub(super) fn parse_max_list_items(fence: &mut MappingReader) -> Option<usize> {
     fence.value(FIELD, scalar::limit)
@@ -87,8 +87,8 @@ pub(super) fn check_unnamed_items(fence: &mut MappingReader, only: Option<usize>
     }
 }
 
-fn indexes_by_list(group: &[KeyTemplate]) -> BTreeMap<ListLocation<'_>, BTreeSet<usize>> {
-    let mut named: BTreeMap<ListLocation<'_>, BTreeSet<usize>> = BTreeMap::new();
+fn indexes_by_list(group: &[KeyTemplate]) -> BTreeMap<JsonListLocation<'_>, BTreeSet<usize>> {
+    let mut named: BTreeMap<JsonListLocation<'_>, BTreeSet<usize>> = BTreeMap::new();
     for item in group.iter().flat_map(KeyTemplate::pointers).flat_map(JsonPointer::items) {
         named.entry((item.list, item.rest)).or_default().insert(item.index);
     }

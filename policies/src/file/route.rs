@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
-    header_name::is_token,
-    path::{PathTemplate, is_name},
+    header_name::is_http_token,
+    path::{PathTemplate, is_variable_name},
     plan::{
         AccessRule, FenceRule, FencingLevel, LargeBodyPolicy, LockModeRule, LockPlacement, MatchConditions,
         RequestLeasePolicy, ReservedHeaderNames, Route, RouteId, UpstreamId,
@@ -176,7 +176,7 @@ pub(super) fn routes(
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.mapping_name().to_owned();
             let allow = access::allow(block, &route, identities);
-            let identities = identities.under_rules(allow.as_deref().unwrap_or_default());
+            let identities = identities.with_issuer_named_by(allow.as_deref().unwrap_or_default());
             let naming = TemplateContext {
                 what: TemplateKind::Key,
                 route: &route,
@@ -198,7 +198,7 @@ pub(super) fn routes(
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
             let upgrade = parse_upgrade_protocols(block, reason);
-            let tells_claims = upstream.is_some_and(|id| upstreams.tells_claims(id));
+            let tells_claims = upstream.is_some_and(|id| upstreams.forwards_claims(id));
             ParsedRoute { name, upstream, matching, fence, allow, upgrade, tells_claims }
         };
         MappingReader::read(Some(node), route_title(node), node.place, faults, read)
@@ -229,7 +229,10 @@ pub(super) fn routes(
         Some((name, fenced, upstreams.level(route.upstream?)?.handover_delay()))
     });
     delay_conflicts::check_delay_conflicts(&delayed.collect::<Vec<_>>(), faults);
-    hold_conflicts::check_scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
+    hold_conflicts::check_idempotency_scopes(
+        lead.map(|((name, fenced), upstream)| (name, fenced, upstream)),
+        faults,
+    );
     routes
 }
 
@@ -252,7 +255,7 @@ fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> 
 /// Reads a protocol as `Upgrade` names it. The upgrade to HTTP/2 is refused, because it no longer exists (RFC 9113,
 /// section 3.1).
 fn parse_upgrade_protocol(text: &str) -> Result<String, Diagnostic> {
-    if is_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
+    if is_http_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
         return Ok(text.to_ascii_lowercase());
     }
     let fault =
@@ -321,7 +324,7 @@ fn path(block: &mut MappingReader) -> Option<PathTemplate> {
             let message = format!("`{}` is not a path template", scalar.text);
             let segment = scalar.text.get(bad.at..bad.at + bad.width).unwrap_or_default();
             let name = segment.strip_prefix('<').and_then(|open| open.strip_suffix('>'));
-            let remedy = match name.filter(|name| is_name(name)) {
+            let remedy = match name.filter(|name| is_variable_name(name)) {
                 Some(name) => format!("write `{{{name}}}` for a segment of any text"),
                 None if scalar.text.starts_with(['^', '~']) || segment.contains(['(', '[', '|', '\\']) => {
                     "a path is a template, not a regular expression: `/skus/{sku}`, `/static/{rest...}`"
@@ -344,7 +347,7 @@ fn foreign_syntax(path: &str) -> Option<(Range<usize>, String)> {
         let span = at..at + segment.len();
         at = span.end + 1;
         let last = span.end == path.len();
-        let named = segment.strip_prefix(':').filter(|name| is_name(name));
+        let named = segment.strip_prefix(':').filter(|name| is_variable_name(name));
         let remedy = match named {
             Some(name) => format!("write `{{{name}}}` for a segment of any text"),
             None if segment.contains('*') && last => "write `{rest...}` for all that follows".to_owned(),

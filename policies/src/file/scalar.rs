@@ -5,7 +5,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 use super::socket_path;
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    header_name::is_token,
+    header_name::is_http_token,
     host::CanonicalHost,
     plan::UNIX,
 };
@@ -251,7 +251,7 @@ pub(super) fn method(text: &str) -> ParseResult<String> {
     let upper = text.to_ascii_uppercase();
     // The grammar of HTTP allows `1` as a method, but it is a mistake here.
     let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
-    if is_token(text) && text == upper && begins {
+    if is_http_token(text) && text == upper && begins {
         return Ok(upper);
     }
     let fault = Diagnostic::new(DiagnosticCode::BadMethod, format!("`{text}` is not a method"));

@@ -68,7 +68,7 @@ fn certificate_files(within: &MappingReader, node: &YamlNode) -> Option<Certific
 
 /// Whether clients may or must show a certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ClientAuthMode {
+enum ClientCertificateRequirement {
     Not,
     Optionally,
     Always,
@@ -76,15 +76,15 @@ enum ClientAuthMode {
 
 fn client_auth(block: &mut MappingReader) -> ClientCertificateMode {
     let words = [
-        (ClientCertificateMode::OFF, ClientAuthMode::Not),
-        (ClientCertificateMode::OPTIONAL, ClientAuthMode::Optionally),
-        (ClientCertificateMode::REQUIRED, ClientAuthMode::Always),
+        (ClientCertificateMode::OFF, ClientCertificateRequirement::Not),
+        (ClientCertificateMode::OPTIONAL, ClientCertificateRequirement::Optionally),
+        (ClientCertificateMode::REQUIRED, ClientCertificateRequirement::Always),
     ];
-    let mode = block.keyword("client_auth", &words).unwrap_or(ClientAuthMode::Not);
+    let mode = block.keyword("client_auth", &words).unwrap_or(ClientCertificateRequirement::Not);
     let authorities = block.value("client_ca_file", scalar::file);
     match (mode, authorities) {
-        (ClientAuthMode::Not, None) => ClientCertificateMode::Off,
-        (ClientAuthMode::Not, Some(_)) => {
+        (ClientCertificateRequirement::Not, None) => ClientCertificateMode::Off,
+        (ClientCertificateRequirement::Not, Some(_)) => {
             let message = "`client_ca_file` has no effect while clients are not asked for a certificate";
             let remedy = "add `client_auth: required`, or `optional`";
             block.report(
@@ -93,8 +93,8 @@ fn client_auth(block: &mut MappingReader) -> ClientCertificateMode {
             );
             ClientCertificateMode::Off
         }
-        (ClientAuthMode::Optionally, Some(path)) => ClientCertificateMode::Optional(path),
-        (ClientAuthMode::Always, Some(path)) => ClientCertificateMode::Required(path),
+        (ClientCertificateRequirement::Optionally, Some(path)) => ClientCertificateMode::Optional(path),
+        (ClientCertificateRequirement::Always, Some(path)) => ClientCertificateMode::Required(path),
         (_, None) => {
             // If `client_ca_file` is present but invalid, this was reported already.
             if !block.is_present("client_ca_file") {

@@ -44,7 +44,7 @@ pub(super) fn list_remedy(other: &YamlNodeValue) -> String {
         YamlNodeValue::Scalar(several)
             if several.text.contains(',') && !several.text.contains(['{', '[']) =>
         {
-            let (several, root) = connect_string(&several.text);
+            let (several, root) = split_connect_string(&several.text);
             let items: Vec<&str> = several.split(',').map(str::trim).collect();
             let root = root.map(|root| format!(", and `root: {root}`")).unwrap_or_default();
             format!("write `[{}]`{root}", items.join(", "))
@@ -60,7 +60,7 @@ pub(super) fn list_remedy(other: &YamlNodeValue) -> String {
 }
 
 /// Splits ZooKeeper's connect string into the servers, and the path of the root behind the last server.
-fn connect_string(text: &str) -> (&str, Option<&str>) {
+fn split_connect_string(text: &str) -> (&str, Option<&str>) {
     let last = text.rfind(',').map_or(0, |comma| comma + 1);
     let is_server = |server: &str| server.contains(':') && !server.contains("://");
     match text[last..].find('/').map(|slash| text.split_at(last + slash)) {

@@ -2,20 +2,20 @@
 //! share.
 
 use super::{mapping::MappingReader, one_of::exactly_one, scalar, tls};
-use crate::plan::{PostgresLocation, StoreLocation};
+use crate::plan::{GuardStoreLocation, PostgresLocation};
 
 const EXAMPLE: &str = "redb: /var/lib/fencegate/guard.redb";
 
-pub(super) fn store(guard: &mut MappingReader) -> Option<StoreLocation> {
+pub(super) fn store(guard: &mut MappingReader) -> Option<GuardStoreLocation> {
     guard.require("store", &format!("store: {{{EXAMPLE}}}"));
     let read = |block: &mut MappingReader| {
         let chosen = exactly_one(block, &["redb", "postgres"], &format!("add `{EXAMPLE}`"));
-        let redb = block.value("redb", scalar::file).map(StoreLocation::Redb);
+        let redb = block.value("redb", scalar::file).map(GuardStoreLocation::Redb);
         let shared = block.is_present("postgres");
         let postgres = shared.then(|| block.read_inner("postgres", postgres)).flatten().flatten();
         match chosen? {
             "redb" => redb,
-            _ => postgres.map(StoreLocation::Postgres),
+            _ => postgres.map(GuardStoreLocation::Postgres),
         }
     };
     guard.is_present("store").then(|| guard.read_inner("store", read)).flatten().flatten()

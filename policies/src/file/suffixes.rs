@@ -5,7 +5,8 @@ use super::diagnostics::Diagnostics;
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     key::{
-        KeyTemplate, PatternText, TemplateValueFilter, TemplateValueSource, TemplateVariable, ValuePattern,
+        KeyTemplate, PatternProbePart, TemplateValueFilter, TemplateValueSource, TemplateVariable,
+        ValuePattern,
     },
     path::{AffixedVariable, PathTemplate, PathTemplateSegment, TextAroundVariable, VariableSuffix},
     plan::ServiceId,
@@ -62,8 +63,9 @@ impl<'r> GreedyKeyVariable<'r> {
             PathTemplateSegment::Literal(_) | PathTemplateSegment::Rest(_) => return None,
         };
         let mut variables = route.keys.iter().flat_map(KeyTemplate::variables);
-        let is_taken = variables
-            .any(|variable| is_path_variable(variable, name) && !bounds_text(&variable.filters, &taken));
+        let is_taken = variables.any(|variable| {
+            is_path_variable(variable, name) && !filters_reject_affix(&variable.filters, &taken)
+        });
         is_taken.then_some(Self { name, other, affixed, taken })
     }
 
@@ -76,7 +78,7 @@ impl<'r> GreedyKeyVariable<'r> {
         let mut ways = vec![format!("`{{path.{name} | int}}`"), "`uuid`".into()];
         let bounding = PATTERNS.into_iter().find(|pattern| {
             let filter = ValuePattern::parse(pattern).map(TemplateValueFilter::Match);
-            filter.is_ok_and(|filter| bounds_text(&[filter], taken))
+            filter.is_ok_and(|filter| filters_reject_affix(&[filter], taken))
         });
         ways.extend(bounding.map(|pattern| format!("`match('{pattern}')`")));
         if let TextAroundVariable { before, after: VariableSuffix::Literal(after) } = taken
@@ -99,7 +101,7 @@ fn is_path_variable(variable: &TemplateVariable, name: &str) -> bool {
 }
 
 /// Whether the filters leave no value with `text` around it as it is: each such value is refused, or loses the text.
-fn bounds_text(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bool {
+fn filters_reject_affix(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bool {
     let mut before = text.before.to_string();
     let mut after = match &text.after {
         VariableSuffix::Literal(after) => Some(after.to_string()),
@@ -116,14 +118,14 @@ fn bounds_text(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bo
             }
             TemplateValueFilter::Int | TemplateValueFilter::Uuid => {}
             TemplateValueFilter::Match(pattern) => {
-                let literal = |text: &str| PatternText::Literal(text.to_owned());
+                let literal = |text: &str| PatternProbePart::Literal(text.to_owned());
                 let parts = match &after {
-                    Some(after) => vec![literal(&before), PatternText::Any, literal(after)],
+                    Some(after) => vec![literal(&before), PatternProbePart::Any, literal(after)],
                     None => vec![
                         literal(&before),
-                        PatternText::AnyWithoutDot,
+                        PatternProbePart::AnyWithoutDot,
                         literal("."),
-                        PatternText::AnyWithoutDot,
+                        PatternProbePart::AnyWithoutDot,
                     ],
                 };
                 if !pattern.can_match(&parts) {

@@ -16,7 +16,7 @@ use crate::{
     plan::{
         CachedHoldLimits, CommonServingPlan, Enforcement, FenceRule, FencingLevel, IdempotencyStore,
         LargeBodyPolicy, ListenerLimits, ListenerProtocols, ListenerTimeouts, LockModeRule, LockReusePolicy,
-        PeerForwardPolicy, TicketSigningKey, UnmatchedPolicy, UpstreamId,
+        PeerForwardPolicy, TicketSigningKey, UnmatchedRequestPolicy, UpstreamId,
     },
 };
 
@@ -61,7 +61,7 @@ fn absent_fields_have_documented_defaults() {
     assert_eq!(plan.listener.protocols, ListenerProtocols::Both);
     assert_eq!((plan.listener.limits, plan.listener.timeouts), (limits, timeouts));
     assert_eq!(plan.admin.address.to_string(), "127.0.0.1:9901");
-    assert_eq!((plan.name, plan.unmatched), (None, UnmatchedPolicy::Reject));
+    assert_eq!((plan.name, plan.unmatched), (None, UnmatchedRequestPolicy::Reject));
     let zookeeper = gateway(MINIMAL).zookeeper;
     assert_eq!(zookeeper.root, "/fencegate");
     assert_eq!(zookeeper.session_timeout, Duration::from_secs(12));
@@ -215,14 +215,14 @@ fn operation_field_is_reserved() {
 #[test]
 fn unmatched_requests_pass_only_if_configured() {
     let text = format!("{MINIMAL}unmatched: {{pass: orders}}\n");
-    assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Pass(UpstreamId(0)));
+    assert_eq!(plan(&text).unmatched, UnmatchedRequestPolicy::Pass(UpstreamId(0)));
 }
 
 /// A field without a value counts as absent.
 #[test]
 fn null_field_counts_as_absent() {
     let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
-    assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Reject);
+    assert_eq!(plan(&text).unmatched, UnmatchedRequestPolicy::Reject);
     let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id | int}\"}", "fence:"));
     assert_eq!(emptied.diagnostics[0].code, DiagnosticCode::MissingField);
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
-    header_name::is_token,
+    header_name::is_http_token,
     key::JsonPointer,
     plan::{
         FencingLevel, IdentityHeaderNames, InconclusiveStatuses, LoadBalancingSettings, NotAfterEnforcement,
@@ -99,13 +99,13 @@ impl<'n> ParsedUpstreams<'n> {
     }
 
     /// Whether the upstream gets header fields with claims of clients.
-    pub(super) fn tells_claims(&self, id: UpstreamId) -> bool {
+    pub(super) fn forwards_claims(&self, id: UpstreamId) -> bool {
         let fields = self.all[id.0].upstream.as_ref().map(|upstream| &upstream.identity_fields);
         fields.is_some_and(|fields| !fields.claims.is_empty())
     }
 
     /// Whether some upstream gets a header field with the name of the client.
-    pub(super) fn tells_client_name(&self) -> bool {
+    pub(super) fn forwards_client_name(&self) -> bool {
         self.valid_upstreams().any(|(upstream, _)| upstream.identity_fields.client_name.is_some())
     }
 
@@ -603,7 +603,7 @@ fn reserved_field_error(text: &str, what: &str, remedy: &str) -> Diagnostic {
 
 /// Reads the name of a header field for `what`. The name is returned in lower case.
 fn parse_field_name(text: &str, what: &str, remedy: &str) -> Result<String, Diagnostic> {
-    if !is_token(text) {
+    if !is_http_token(text) {
         let message = format!("`{text}` is not the name of a header field");
         let fault = Diagnostic::new(DiagnosticCode::BadFieldName, message);
         return Err(fault.with_remedy("letters, digits and hyphens, such as `X-Fencing-Token`"));

@@ -129,7 +129,7 @@ fn warn_thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
         let message = format!(
             "a safety margin of {} is smaller than a heartbeat of {} and a tick of {}",
             scalar::format_duration(margin),
-            scalar::format_duration(ZooKeeperSettings::heartbeat(session)),
+            scalar::format_duration(ZooKeeperSettings::heartbeat_interval(session)),
             scalar::format_duration(tick),
         );
         let fault = Diagnostic::new(DiagnosticCode::ThinMargin, message);
@@ -143,7 +143,7 @@ fn warn_thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
 fn warn_short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let session = zookeeper.session_timeout;
     let margin = zookeeper.margin(session);
-    let heartbeat = ZooKeeperSettings::heartbeat(session);
+    let heartbeat = ZooKeeperSettings::heartbeat_interval(session);
     let usable = session.saturating_sub(margin);
     if usable < heartbeat * 2 {
         let message = format!(

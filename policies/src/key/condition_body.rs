@@ -11,7 +11,7 @@ use crate::graphql::GraphqlOperation;
 
 /// A body that was read for the conditions of every route that may take its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConditionBody {
+pub struct RouteConditionBody {
     values: JsonValues,
     /// The pointers whose values were read.
     pointers: Vec<JsonPointer>,
@@ -19,7 +19,7 @@ pub struct ConditionBody {
     graphql: Option<GraphqlOperation>,
 }
 
-impl ConditionBody {
+impl RouteConditionBody {
     /// Reads a body for conditions. `query`: the query of the URL. `reads_graphql`: some condition asks for
     /// the effect of the request as a GraphQL request.
     ///

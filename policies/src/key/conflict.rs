@@ -100,7 +100,7 @@ pub(crate) fn compare_members_with_other_sources<'t>(
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
 ) -> Result<(), ExtractKeyError> {
-    let wanted = members.filter_map(|(pointer, text)| ComparedVariableValue::of_member(pointer, text));
+    let wanted = members.filter_map(|(pointer, text)| ComparedVariableValue::from_json_member(pointer, text));
     compare(&wanted.collect::<Vec<_>>(), conflicts, values, sent)
 }
 
@@ -185,7 +185,7 @@ impl<'t> ComparedVariableValue<'t> {
     }
 
     /// The comparison of a member of the body. `text`: its value, if that is a text, an integer or a boolean.
-    fn of_member(pointer: &JsonPointer, text: Option<String>) -> Option<Self> {
+    fn from_json_member(pointer: &JsonPointer, text: Option<String>) -> Option<Self> {
         let source = TemplateValueSource::Body(pointer.clone());
         Some(Self {
             variable: Cow::Owned(TemplateVariable::without_filters(source)),

@@ -5,7 +5,7 @@
 //! character set, the same bytes would have other values for the service than for the key.
 
 use super::{error::ParseBodyError, form_values::FormEncoding, values::HeaderLookup};
-use crate::header_name::is_token;
+use crate::header_name::is_http_token;
 
 /// The declarations of a request about its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct ContentDeclaration<'a> {
 
 impl<'a> ContentDeclaration<'a> {
     /// The content type of a body without a content coding; empty if there is none, or more than one.
-    fn single_kind(&self) -> Result<&'a str, ParseBodyError> {
+    fn single_content_type(&self) -> Result<&'a str, ParseBodyError> {
         if self.coding != HeaderLookup::Absent {
             return Err(ParseBodyError::Encoded);
         }
@@ -31,11 +31,13 @@ impl<'a> ContentDeclaration<'a> {
     }
 
     pub(crate) fn require_json(&self) -> Result<(), ParseBodyError> {
-        let mut parts = self.single_kind()?.split(';');
+        let mut parts = self.single_content_type()?.split(';');
         let named = parts.next().and_then(|named| named.trim().split_once('/'));
         let is_json = named.is_some_and(|(kind, subtype)| {
             let subtype = subtype.to_ascii_lowercase();
-            is_token(kind) && is_token(&subtype) && (subtype == "json" || subtype.ends_with("+json"))
+            is_http_token(kind)
+                && is_http_token(&subtype)
+                && (subtype == "json" || subtype.ends_with("+json"))
         });
         if !is_json {
             return Err(ParseBodyError::NotDeclared);
@@ -44,7 +46,7 @@ impl<'a> ContentDeclaration<'a> {
     }
 
     pub(crate) fn require_form(&self) -> Result<FormEncoding<'a>, ParseBodyError> {
-        let kind = self.single_kind()?;
+        let kind = self.single_content_type()?;
         let mut parts = kind.split(';');
         let named = parts.next().unwrap_or_default().trim();
         if named.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
@@ -79,7 +81,7 @@ fn check_parameter(part: &str, malformed: ParseBodyError) -> Result<(), ParseBod
     let name = name.to_ascii_lowercase();
     let text = quoted.unwrap_or(value).to_ascii_lowercase();
     let may_be_text = quoted.is_some() && !name.starts_with("charset");
-    if !is_token(&name) || !(is_token(&text) || may_be_text && is_safe_quoted_text(&text)) {
+    if !is_http_token(&name) || !(is_http_token(&text) || may_be_text && is_safe_quoted_text(&text)) {
         return Err(malformed);
     }
     match name.strip_prefix("charset") {

@@ -8,7 +8,7 @@ use super::{
     error::{ExtractKeyError, ExtractValueError, NOT_ASCII, NOT_UTF8, RESPELLED, TWICE},
     filter::TemplateValueFilter,
     json::JsonScalar,
-    query::{Parameters, single_value},
+    query::{UrlencodedParameters, single_value},
     resource::ResourceKey,
     template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
@@ -79,7 +79,7 @@ impl TemplateVariable {
             _ => Ok(value),
         });
         match value.and_then(|value| self.filters.iter().try_fold(value, apply_filter)) {
-            Ok(value) if !value.is_empty() => Ok(self.source.qualify(value, values)),
+            Ok(value) if !value.is_empty() => Ok(self.source.restore_client_name_kind(value, values)),
             Ok(_) => Err(self.error(ExtractValueError::Missing)),
             Err(bad) => Err(self.error(bad)),
         }
@@ -100,7 +100,9 @@ impl TemplateValueSource {
     pub(super) fn value(&self, values: &dyn RequestValues) -> Result<String, ExtractValueError> {
         let value = match self {
             Self::Path(name) => values.path(name).ok_or(ExtractValueError::Missing)?.to_owned(),
-            Self::Query(name) => Parameters::Query(values.query().unwrap_or_default()).value(name)?,
+            Self::Query(name) => {
+                UrlencodedParameters::Query(values.query().unwrap_or_default()).value(name)?
+            }
             Self::Form(name) => {
                 let form = values.body().and_then(BodyValues::form).ok_or(ExtractValueError::Missing)?;
                 single_value(form.values(name)?)?
@@ -132,7 +134,7 @@ impl TemplateValueSource {
 
     /// Puts the kind of a client's name back before the filtered value, so that names of different kinds never give the
     /// same key. Other values are returned unchanged.
-    pub(super) fn qualify(&self, value: String, values: &dyn RequestValues) -> String {
+    pub(super) fn restore_client_name_kind(&self, value: String, values: &dyn RequestValues) -> String {
         match (self, values.client_name()) {
             (Self::ClientName, Some(name)) if !name.prefix().is_empty() => name.prefix().to_owned() + &value,
             _ => value,

@@ -8,7 +8,7 @@ use super::{
     form::decode_leniently,
     ignored_characters::BYTE_ORDER_MARK,
     multipart::{self, FormPart, text_content},
-    query::{self, MOST, NormalizedParamName, ParameterText, Parameters},
+    query::{self, MOST, NormalizedParamName, ParameterText, UrlencodedParameters},
 };
 
 /// The encoding of a form, as the request declares it.
@@ -61,7 +61,7 @@ impl FormValues {
                 if query::has_name_like(bytes, CHARSET_FIELD, MOST) {
                     return Err(ParseBodyError::FormCharset);
                 }
-                Ok(Self::collect(names, |name| Parameters::Form(text).values(name)))
+                Ok(Self::collect(names, |name| UrlencodedParameters::Form(text).values(name)))
             }
             FormEncoding::Multipart(kind) => {
                 let parts = multipart::parts(kind, bytes, MOST).ok_or(ParseBodyError::UnclearParts)?;

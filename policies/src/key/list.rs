@@ -7,7 +7,7 @@ use super::{
     error::{ExtractKeyError, ExtractValueError, RESPELLED},
     expand::{apply_filter, check_ascii, check_printable, into_utf8},
     filter::TemplateValueFilter,
-    query::{CommaPolicy, Parameters, split_items},
+    query::{CommaPolicy, UrlencodedParameters, split_items},
     resource::ResourceKey,
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::RequestValues,
@@ -158,7 +158,7 @@ impl TemplateValueSource {
     ) -> Result<ListValues, ExtractValueError> {
         let texts = match self {
             Self::QueryList(name) => {
-                let query = Parameters::Query(values.query().unwrap_or_default());
+                let query = UrlencodedParameters::Query(values.query().unwrap_or_default());
                 split_items(query.values(name)?, commas)?
             }
             Self::FormList(name) => match values.body().and_then(BodyValues::form) {

@@ -85,7 +85,7 @@ impl LockPathTemplate {
             parts.push(LockPathTemplatePart::Literal(text[at..end].into()));
             at = end;
         }
-        match path_fault(&plain) {
+        match znode_path_fault(&plain) {
             Some(why) => Err(ParseLockPathError { span: 0..text.len(), why: LockPathErrorKind::Path(why) }),
             None => Ok(Self { parts }),
         }
@@ -111,12 +111,13 @@ impl LockPathTemplate {
                         TemplateValueSource::ClientName => split_kind(&values[*of]).1.to_owned(),
                         _ => values[*of].clone(),
                     };
-                    let value = filters.iter().try_fold(value, expand::apply_filter).and_then(node_name);
+                    let value =
+                        filters.iter().try_fold(value, expand::apply_filter).and_then(check_znode_name);
                     path.push_str(&value.map_err(|bad| variable.error(bad))?);
                 }
             }
         }
-        match path_fault(&path) {
+        match znode_path_fault(&path) {
             Some(why) => Err(ExtractKeyError::LockPath(why)),
             None => Ok(path),
         }
@@ -166,14 +167,14 @@ fn resolve_variable(
 }
 
 /// Returns a value that can be one segment of a path without an escape.
-fn node_name(value: String) -> Result<String, ExtractValueError> {
+fn check_znode_name(value: String) -> Result<String, ExtractValueError> {
     if value.is_empty() {
         return Err(ExtractValueError::Missing);
     }
     if value.contains('/') {
         return Err(ExtractValueError::Invalid("has a `/`, and names one node"));
     }
-    if !value.chars().all(is_name_char) {
+    if !value.chars().all(is_znode_name_char) {
         return Err(ExtractValueError::Invalid("has a character that no node of ZooKeeper has in its name"));
     }
     Ok(value)
@@ -181,12 +182,12 @@ fn node_name(value: String) -> Result<String, ExtractValueError> {
 
 /// Whether ZooKeeper allows a character in a node name, by `PathUtils.validatePath` (3.8 and 3.9). ZooKeeper checks
 /// UTF-16 units and refuses surrogates.
-fn is_name_char(character: char) -> bool {
+fn is_znode_name_char(character: char) -> bool {
     !matches!(character, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 /// The reason for which ZooKeeper would refuse a path.
-fn path_fault(path: &str) -> Option<&'static str> {
+fn znode_path_fault(path: &str) -> Option<&'static str> {
     let Some(tail) = path.strip_prefix('/') else { return Some("does not begin with `/`") };
     if tail.is_empty() {
         return Some("is the top of the tree");
@@ -197,7 +198,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
     if tail.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
         return Some("has an empty or a dot segment, or a slash at its end");
     }
-    if !path.chars().all(is_name_char) {
+    if !path.chars().all(is_znode_name_char) {
         return Some("has a character that no node of ZooKeeper has in its name");
     }
     None

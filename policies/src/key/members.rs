@@ -45,7 +45,7 @@ struct JsonMembersVisitor<A, F> {
 
 impl<A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> JsonMembersVisitor<A, F> {
     /// Reports the body as a value, because it is no object.
-    fn find_root<E>(mut self, value: JsonMemberValue) -> Result<(), E> {
+    fn report_root_value<E>(mut self, value: JsonMemberValue) -> Result<(), E> {
         if (self.asks)(ROOT) {
             (self.found)(ROOT, value);
         }
@@ -61,32 +61,32 @@ impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> Visitor<'de> for
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.find_root(JsonMemberValue::Null)
+        self.report_root_value(JsonMemberValue::Null)
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.find_root(JsonMemberValue::Text(value.to_string()))
+        self.report_root_value(JsonMemberValue::Text(value.to_string()))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.find_root(JsonMemberValue::Text(value.to_string()))
+        self.report_root_value(JsonMemberValue::Text(value.to_string()))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.find_root(JsonMemberValue::Text(value.to_string()))
+        self.report_root_value(JsonMemberValue::Text(value.to_string()))
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        self.find_root(JsonMemberValue::Other)
+        self.report_root_value(JsonMemberValue::Other)
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.find_root(JsonMemberValue::Text(value.to_owned()))
+        self.report_root_value(JsonMemberValue::Text(value.to_owned()))
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<(), S::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        self.find_root(JsonMemberValue::Other)
+        self.report_root_value(JsonMemberValue::Other)
     }
 
     fn visit_map<M: MapAccess<'de>>(mut self, mut members: M) -> Result<(), M::Error> {

@@ -12,7 +12,7 @@ use super::{
     form::decode_leniently,
     ignored_characters::BYTE_ORDER_MARK,
 };
-use crate::header_name::is_token;
+use crate::header_name::is_http_token;
 
 /// The longest boundary in bytes (RFC 2046, section 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
@@ -70,7 +70,7 @@ fn boundary(kind: &str) -> Option<&str> {
     }
     let mut pieces = kind.split(';');
     let (main, sub) = pieces.next()?.trim().split_once('/')?;
-    if !is_token(main) || !is_token(sub) || has(main, NAME) || has(sub, NAME) {
+    if !is_http_token(main) || !is_http_token(sub) || has(main, NAME) || has(sub, NAME) {
         return None;
     }
     let mut found = None;
@@ -88,8 +88,8 @@ fn boundary(kind: &str) -> Option<&str> {
                 return None;
             }
         } else {
-            let is_plain = is_token(text) || is_quoted && !text.contains(['"', ',']);
-            if !is_token(name) || !is_plain || has(parameter, NAME) {
+            let is_plain = is_http_token(text) || is_quoted && !text.contains(['"', ',']);
+            if !is_http_token(name) || !is_plain || has(parameter, NAME) {
                 return None;
             }
         }
@@ -112,14 +112,14 @@ fn parse_part(part: &[u8]) -> FormPart<'_> {
     let head = &part[..end];
     let content = &part[end + 4..];
     match part_name(&String::from_utf8_lossy(head)) {
-        Some(PartName::Disposed(name)) => FormPart::Named { name, head, content },
-        Some(PartName::Fallback(names)) => FormPart::Fallback { names, content },
+        Some(FormPartName::Disposed(name)) => FormPart::Named { name, head, content },
+        Some(FormPartName::Fallback(names)) => FormPart::Fallback { names, content },
         None => FormPart::Unclear(head),
     }
 }
 
 /// The name that the head of a part gives to it.
-enum PartName {
+enum FormPartName {
     Disposed(String),
     /// Without a disposition: every name that some reader gives to the part.
     Fallback(Vec<String>),
@@ -137,7 +137,10 @@ fn head_fields(head: &str) -> Option<Vec<(String, &str)>> {
         };
         let (name, value) = line.split_once(':')?;
         let name = name.to_ascii_lowercase();
-        if line.contains(is_line_end) || !is_token(&name) || fields.iter().any(|(known, _)| *known == name) {
+        if line.contains(is_line_end)
+            || !is_http_token(&name)
+            || fields.iter().any(|(known, _)| *known == name)
+        {
             return None;
         }
         fields.push((name, value.trim_matches(' ')));
@@ -146,7 +149,7 @@ fn head_fields(head: &str) -> Option<Vec<(String, &str)>> {
 }
 
 /// The name of a part by its head; `None` if two readers could find different names.
-fn part_name(head: &str) -> Option<PartName> {
+fn part_name(head: &str) -> Option<FormPartName> {
     const DISPOSITION: &str = "content-disposition";
     const NAMING: [&str; 3] = [DISPOSITION, "content-id", "content-type"];
     // Some readers look for a disposition anywhere in the head, so it may occur only once.
@@ -164,24 +167,24 @@ fn part_name(head: &str) -> Option<PartName> {
         match &*field {
             DISPOSITION => disposed = Some(parse_disposition(value)?.name),
             // Some readers look for further parts, with names of their own, inside of such a part.
-            "content-type" if has_parts(value) => return None,
+            "content-type" if is_nested_multipart(value) => return None,
             "content-id" | "content-type" => others.push(value),
             _ if is_naming(&field) || is_naming(value) => return None,
             _ => {}
         }
     }
     if let Some(name) = disposed {
-        return Some(PartName::Disposed(name.to_owned()));
+        return Some(FormPartName::Disposed(name.to_owned()));
     }
     let spelt = |value: &&str| {
         let bare = value.split(';').next().unwrap_or_default().trim();
         [(*value).to_owned(), bare.trim_start_matches('<').trim_end_matches('>').to_owned()]
     };
-    Some(PartName::Fallback(others.iter().flat_map(spelt).collect()))
+    Some(FormPartName::Fallback(others.iter().flat_map(spelt).collect()))
 }
 
 /// Whether the content of a part with this content type has heads of its own.
-fn has_parts(kind: &str) -> bool {
+fn is_nested_multipart(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     ["multipart", "message"].iter().any(|main| kind.starts_with(main))
 }
@@ -243,7 +246,7 @@ fn is_utf8_text(kind: &str) -> bool {
 }
 
 /// A `Content-Disposition` in which every reader finds one name.
-struct PartDisposition<'h> {
+struct FormPartDisposition<'h> {
     name: &'h str,
     /// True if the disposition has a file name.
     is_file: bool,
@@ -253,20 +256,20 @@ struct PartDisposition<'h> {
 /// or with tokens without quotes. PHP and Jetty treat single quotes like double quotes, some readers resolve escapes
 /// with a backslash or a percent sign, some end a value at a semicolon within its quotes, and Rack's first pattern
 /// takes the last `name=`, wherever it is.
-fn parse_disposition(disposition: &str) -> Option<PartDisposition<'_>> {
+fn parse_disposition(disposition: &str) -> Option<FormPartDisposition<'_>> {
     let mut rest = disposition.strip_prefix("form-data")?;
     let mut name = None;
     let mut files = Vec::new();
     while !rest.is_empty() {
         let (parameter, after) = rest.strip_prefix("; ")?.split_once('=')?;
         let (text, behind) = match after.strip_prefix('"') {
-            Some(open) => open.split_once('"').filter(|(text, _)| is_clear_quoted_text(text))?,
+            Some(open) => open.split_once('"').filter(|(text, _)| is_unambiguous_quoted_text(text))?,
             None => after.split_at(after.find(';').unwrap_or(after.len())),
         };
         let is_quoted = after.starts_with('"');
-        let is_clear = is_quoted || is_token(text) && !text.contains(['\'', '%', '*']);
+        let is_clear = is_quoted || is_http_token(text) && !text.contains(['\'', '%', '*']);
         match parameter {
-            "name" if is_clear && is_clear_name(text) && name.is_none() => name = Some(text),
+            "name" if is_clear && is_unambiguous_part_name(text) && name.is_none() => name = Some(text),
             "filename" if is_clear && !files.contains(&parameter) => files.push(parameter),
             // Some clients send it for a file name that is not ASCII (RFC 8187). Its two single quotes enclose an empty
             // language.
@@ -277,11 +280,11 @@ fn parse_disposition(disposition: &str) -> Option<PartDisposition<'_>> {
         }
         rest = behind;
     }
-    name.map(|name| PartDisposition { name, is_file: !files.is_empty() })
+    name.map(|name| FormPartDisposition { name, is_file: !files.is_empty() })
 }
 
 /// Whether no reader ends the value within a quoted text, or finds another parameter in it.
-fn is_clear_quoted_text(text: &str) -> bool {
+fn is_unambiguous_quoted_text(text: &str) -> bool {
     let names_parameter = |text: &str| {
         let lower = text.to_ascii_lowercase();
         lower.split_once("name").is_some_and(|(_, behind)| behind.contains('='))
@@ -293,7 +296,7 @@ fn is_clear_quoted_text(text: &str) -> bool {
 
 /// Whether no reader decodes, unquotes or cuts a name. An equals sign is refused because some readers decode encoded
 /// words of mail (RFC 2047).
-fn is_clear_name(name: &str) -> bool {
+fn is_unambiguous_part_name(name: &str) -> bool {
     !name.is_empty()
         && !name.contains(['\'', '%', ';', ',', '=', '<', '>', '\\', char::REPLACEMENT_CHARACTER])
 }
@@ -303,7 +306,7 @@ fn is_extended_text(text: &str) -> bool {
     const CHARSET: &str = "utf-8''";
     let Some((charset, value)) = text.split_at_checked(CHARSET.len()) else { return false };
     charset.eq_ignore_ascii_case(CHARSET)
-        && is_clear_quoted_text(value)
+        && is_unambiguous_quoted_text(value)
         && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&+-.^_`|~".contains(&byte))
 }
 

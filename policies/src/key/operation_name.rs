@@ -53,7 +53,7 @@ impl TemplateVariable {
             if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply_filter) }?;
         match value.chars().count() {
             0 => Err(ExtractValueError::Invalid("is empty")),
-            1..=LONGEST => Ok(self.source.qualify(value, values)),
+            1..=LONGEST => Ok(self.source.restore_client_name_kind(value, values)),
             _ => Err(ExtractValueError::Invalid("is longer than 255 characters")),
         }
     }

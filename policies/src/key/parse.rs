@@ -7,8 +7,8 @@ use super::{
     template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
 use crate::{
-    header_name::is_token,
-    path::{is_name, is_unreserved},
+    header_name::is_http_token,
+    path::{is_unreserved, is_variable_name},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -161,16 +161,16 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, Parse
         ("host", _) => Err(syntax_error(span, "`host` has no parts")),
         ("client", Some("name")) => Ok(TemplateValueSource::ClientName),
         ("client", _) => Err(syntax_error(span, "of a client only its name is known: `client.name`")),
-        ("path", Some(name)) if is_name(name) => Ok(TemplateValueSource::Path(name.into())),
-        ("query", Some(name)) if is_parameter(name) => Ok(match name.strip_suffix('*') {
+        ("path", Some(name)) if is_variable_name(name) => Ok(TemplateValueSource::Path(name.into())),
+        ("query", Some(name)) if is_valid_parameter_name(name) => Ok(match name.strip_suffix('*') {
             Some("") | None => TemplateValueSource::Query(name.into()),
             Some(name) => TemplateValueSource::QueryList(name.into()),
         }),
-        ("form", Some(name)) if is_parameter(name) => Ok(match name.strip_suffix('*') {
+        ("form", Some(name)) if is_valid_parameter_name(name) => Ok(match name.strip_suffix('*') {
             Some("") | None => TemplateValueSource::Form(name.into()),
             Some(name) => TemplateValueSource::FormList(name.into()),
         }),
-        ("header", Some(name)) if is_token(name) => {
+        ("header", Some(name)) if is_http_token(name) => {
             let name = name.to_ascii_lowercase();
             Ok(match name.strip_suffix('*') {
                 Some("") | None => TemplateValueSource::Header(name.into()),
@@ -191,7 +191,7 @@ fn parse_filter(word: &str, span: ByteSpan) -> Result<TemplateValueFilter, Parse
     })
 }
 
-fn is_parameter(name: &str) -> bool {
+fn is_valid_parameter_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|char: char| is_blank(char) || char.is_control())
 }
 

@@ -26,7 +26,7 @@ pub struct ValuePattern {
 
 /// A part of a text, for the question whether a pattern can match it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PatternText {
+pub(crate) enum PatternProbePart {
     /// Exactly this text.
     Literal(String),
     /// Any text of at least one character, without slashes.
@@ -76,12 +76,12 @@ impl ValuePattern {
 
     /// Whether the pattern matches some text that consists of `parts`, in this order. Also true if it would take too
     /// much memory to find out.
-    pub(crate) fn can_match(&self, parts: &[PatternText]) -> bool {
+    pub(crate) fn can_match(&self, parts: &[PatternProbePart]) -> bool {
         self.reaches_match(parts).unwrap_or(true)
     }
 
     /// As [`Self::can_match`]; `None` if it would take too much memory.
-    fn reaches_match(&self, parts: &[PatternText]) -> Option<bool> {
+    fn reaches_match(&self, parts: &[PatternProbePart]) -> Option<bool> {
         // The states found so far would be invalid after the cache is cleared, so it is never cleared.
         let config = DFA::config()
             .cache_capacity(4 * Self::MOST_MEMORY)
@@ -98,11 +98,11 @@ impl ValuePattern {
         let mut states = BTreeSet::from([dfa.start_state(&mut cache, &start).ok()?]);
         for part in parts {
             states = match part {
-                PatternText::Literal(text) => text.bytes().try_fold(states, |states, byte| {
+                PatternProbePart::Literal(text) => text.bytes().try_fold(states, |states, byte| {
                     step(&dfa, &mut cache, &states, |other| other == byte)
                 })?,
-                PatternText::Any => closure(&dfa, &mut cache, &states, |byte| byte != b'/')?,
-                PatternText::AnyWithoutDot => {
+                PatternProbePart::Any => closure(&dfa, &mut cache, &states, |byte| byte != b'/')?,
+                PatternProbePart::AnyWithoutDot => {
                     closure(&dfa, &mut cache, &states, |byte| byte != b'/' && byte != b'.')?
                 }
             };
@@ -249,14 +249,14 @@ mod tests {
         }
     }
 
-    fn literal(text: &str) -> PatternText {
-        PatternText::Literal(text.into())
+    fn literal(text: &str) -> PatternProbePart {
+        PatternProbePart::Literal(text.into())
     }
 
     /// `can_match` is true for texts of each form that the pattern can match, and false for those that it cannot.
     #[test]
     fn matchable_texts_are_found() {
-        use PatternText::{Any, AnyWithoutDot};
+        use PatternProbePart::{Any, AnyWithoutDot};
         for (text, parts, can) in [
             ("[a-z0-9-]{1,40}", vec![Any, literal(":cancel")], false),
             ("[a-z0-9-]{1,40}", vec![Any, literal("-cancel")], true),
@@ -286,7 +286,7 @@ mod tests {
             (before, value, after) in ("[ab]{0,2}", "[abc:x]{1,4}", "[bc:x]{0,2}"),
         ) {
             let pattern = pattern(text);
-            let parts = [literal(&before), PatternText::Any, literal(&after)];
+            let parts = [literal(&before), PatternProbePart::Any, literal(&after)];
             let is_matched = pattern.is_match(&format!("{before}{value}{after}"));
             prop_assert!(pattern.can_match(&parts) || !is_matched);
         }

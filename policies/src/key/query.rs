@@ -14,7 +14,7 @@ use crate::path::decode_escape;
 /// The text of parameters (application/x-www-form-urlencoded, WHATWG URL, section 5.1). Both kinds are read in the same
 /// way, and differ only in the texts of errors.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Parameters<'t> {
+pub(super) enum UrlencodedParameters<'t> {
     Query(&'t str),
     /// The text of a form in the body.
     Form(&'t str),
@@ -99,7 +99,7 @@ fn has_outer_blanks(item: &str) -> bool {
     item.trim() != item
 }
 
-impl<'t> Parameters<'t> {
+impl<'t> UrlencodedParameters<'t> {
     fn text(self) -> &'t str {
         match self {
             Self::Query(text) | Self::Form(text) => text,
@@ -293,12 +293,12 @@ mod tests {
     use super::*;
 
     fn parsed(query: &str) -> Result<String, ExtractValueError> {
-        Parameters::Query(query).value("id")
+        UrlencodedParameters::Query(query).value("id")
     }
 
     #[track_caller]
     fn assert_respelled(name: &str, query: &str) {
-        let read = Parameters::Query(query).value(name);
+        let read = UrlencodedParameters::Query(query).value(name);
         assert!(matches!(read, Err(ExtractValueError::Invalid(RESPELLED))), "{name} in {query}");
     }
 
@@ -370,7 +370,8 @@ mod tests {
     /// A comma in a list parameter is refused, unless the template declares its meaning.
     #[test]
     fn comma_has_declared_meaning() {
-        let split = |query: &str, commas| split_items(Parameters::Query(query).values("sku")?, commas);
+        let split =
+            |query: &str, commas| split_items(UrlencodedParameters::Query(query).values("sku")?, commas);
         let items = |query: &str, commas| match split(query, commas) {
             Ok(items) => Ok(items.join("|")),
             Err(ExtractValueError::Invalid(reason)) => Err(reason),
@@ -417,7 +418,7 @@ mod tests {
             ("filter[id]", "filter[]"),
             ("filter[id]", "id"),
         ] {
-            let read = Parameters::Query(&format!("{other}=2&{name}=1&{other}=3")).value(name);
+            let read = UrlencodedParameters::Query(&format!("{other}=2&{name}=1&{other}=3")).value(name);
             assert_eq!(read.ok().as_deref(), Some("1"), "{name} beside {other}");
         }
     }

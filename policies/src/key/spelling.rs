@@ -47,7 +47,7 @@ impl KeyTemplate {
                 }
                 KeyTemplatePart::Variable(variable) => {
                     let length = match parts.peek() {
-                        Some(KeyTemplatePart::Literal(behind)) if self.is_last(behind) => {
+                        Some(KeyTemplatePart::Literal(behind)) if self.ends_with_literal(behind) => {
                             rest.strip_suffix(&**behind)?.len()
                         }
                         // The search skips the first character, because a value is not empty.
@@ -65,7 +65,7 @@ impl KeyTemplate {
         rest.is_empty().then_some(key)
     }
 
-    fn is_last(&self, literal: &str) -> bool {
+    fn ends_with_literal(&self, literal: &str) -> bool {
         matches!(self.parts.last(), Some(KeyTemplatePart::Literal(last)) if std::ptr::eq(&**last, literal))
     }
 }

@@ -1,6 +1,6 @@
 //! The values that a request has for a key template.
 
-use super::{body::BodyValues, claims::ClaimValues, condition_body::ConditionBody};
+use super::{body::BodyValues, claims::ClaimValues, condition_body::RouteConditionBody};
 use crate::client_name::ClientName;
 
 /// Provides the values of a request for a key template. By default each method provides no value.
@@ -54,7 +54,7 @@ pub trait RequestValues {
     }
 
     /// The body as it was read for the conditions of routes; `None` before it was read.
-    fn condition_body(&self) -> Option<&ConditionBody> {
+    fn condition_body(&self) -> Option<&RouteConditionBody> {
         None
     }
 }

@@ -215,7 +215,7 @@ impl PathTemplate {
 
     /// The template as it is read by services that ignore case, a trailing slash or a suffix: in lower case, with and
     /// without a trailing slash, and without each suffix that it writes out. A variable at the end is left as it is.
-    pub(crate) fn second_readings(&self) -> Vec<Self> {
+    pub(crate) fn alternate_readings(&self) -> Vec<Self> {
         let lowercase = self.to_lowercase().pieces;
         let is_slash = |piece: &PathTemplateSegment| matches!(piece, PathTemplateSegment::Literal(literal) if literal.is_empty());
         let other_end = match lowercase.as_slice() {
@@ -272,7 +272,7 @@ impl PathTemplateSegment {
                 Some(name) => (name, true),
                 None => (inside, false),
             };
-            if !is_name(name) {
+            if !is_variable_name(name) {
                 return Err("a variable is a letter or `_`, then letters, digits and `_`");
             }
             return Ok(if rest { Self::Rest(name.into()) } else { Self::Variable(name.into()) });
@@ -289,13 +289,13 @@ impl PathTemplateSegment {
         if name.ends_with("...") {
             return Err("a `{rest...}` has no text around it");
         }
-        if !is_name(name) {
+        if !is_variable_name(name) {
             return Err("a variable is a letter or `_`, then letters, digits and `_`");
         }
         check_characters(before)?;
         let format = after.strip_prefix("{.").and_then(|open| open.strip_suffix("?}"));
         let after = match format {
-            Some(format) if is_name(format) => VariableSuffix::Format(format.into()),
+            Some(format) if is_variable_name(format) => VariableSuffix::Format(format.into()),
             Some(_) => return Err("a format is written `{.format?}`"),
             None if after.contains('{') => {
                 return Err("a segment has one variable, and `{.format?}` at its end");
@@ -338,7 +338,7 @@ impl PathTemplateSegment {
     }
 }
 
-pub(crate) fn is_name(name: &str) -> bool {
+pub(crate) fn is_variable_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
@@ -547,7 +547,7 @@ mod tests {
             ("/X{id}:y.z", &["/x{id}:y.z", "/x{id}:y.z/", "/x{id}:y"]),
         ] {
             let found: Vec<String> =
-                template(text).second_readings().iter().map(ToString::to_string).collect();
+                template(text).alternate_readings().iter().map(ToString::to_string).collect();
             assert_eq!(found, readings, "{text}");
         }
     }

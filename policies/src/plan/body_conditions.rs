@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::{ConditionBody, ExtractKeyError, JsonPointer, JsonScalar, has_unprintable, is_blank};
+use crate::key::{ExtractKeyError, JsonPointer, JsonScalar, RouteConditionBody, has_unprintable, is_blank};
 
 /// A condition on one member of a JSON body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,12 +43,12 @@ impl ConditionValue {
         }
     }
 
-    pub(crate) fn is_of_type_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_type(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
     /// Whether two different texts are equal for a reader that ignores case and surrounding spaces.
-    fn is_similar_to(&self, other: &Self) -> bool {
+    fn equals_ignoring_case_and_spaces(&self, other: &Self) -> bool {
         let (Self::Text(one), Self::Text(other)) = (self, other) else { return false };
         let folded = |text: &str| -> String {
             text.trim_matches(is_blank)
@@ -77,7 +77,7 @@ impl BodyCondition {
     ///
     /// # Errors
     /// Returns an error if only some readers could take the value for one of the condition's values.
-    pub(super) fn matches(&self, body: &ConditionBody) -> Result<bool, ExtractKeyError> {
+    pub(super) fn matches(&self, body: &RouteConditionBody) -> Result<bool, ExtractKeyError> {
         let invalid = |why| Err(ExtractKeyError::Invalid { variable: format!("body:{}", self.pointer), why });
         let found = match body.value_at(&self.pointer) {
             None if body.is_blocked(&self.pointer) => return invalid(BLOCKED),
@@ -87,10 +87,12 @@ impl BodyCondition {
         };
         match found {
             Some(found) if self.values.contains(&found) => Ok(true),
-            Some(found) if !self.values.iter().all(|value| value.is_of_type_of(&found)) => {
+            Some(found) if !self.values.iter().all(|value| value.has_same_type(&found)) => {
                 invalid(OTHER_TYPE)
             }
-            Some(found) if self.values.iter().any(|value| value.is_similar_to(&found)) => invalid(SIMILAR),
+            Some(found) if self.values.iter().any(|value| value.equals_ignoring_case_and_spaces(&found)) => {
+                invalid(SIMILAR)
+            }
             Some(_) => Ok(false),
             None => invalid(OTHER_TYPE),
         }
@@ -120,8 +122,8 @@ mod tests {
         texts.iter().map(|text| ConditionValue::Text((*text).to_owned())).collect()
     }
 
-    fn parse(condition: &BodyCondition, body: &str) -> Result<ConditionBody, ParseBodyError> {
-        ConditionBody::parse(body.as_bytes(), None, [&condition.pointer].into_iter(), false)
+    fn parse(condition: &BodyCondition, body: &str) -> Result<RouteConditionBody, ParseBodyError> {
+        RouteConditionBody::parse(body.as_bytes(), None, [&condition.pointer].into_iter(), false)
     }
 
     /// Whether the body meets the condition; `None` if the body is refused.

@@ -6,7 +6,7 @@ use super::body_conditions::{BodyCondition, ConditionValue};
 use crate::{
     graphql::GraphqlOperation,
     host::{HostMatcher, HostPattern},
-    key::{self, ConditionBody, ExtractKeyError, RequestValues},
+    key::{self, ExtractKeyError, RequestValues, RouteConditionBody},
 };
 
 /// The conditions, all of which have to hold. An empty list holds for every request.
@@ -25,7 +25,7 @@ pub struct MatchConditions {
 
 /// The reason for which it is not known whether a request meets the conditions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MatchError {
+pub enum MatchConditionsError {
     /// Some reader could read a value in another way.
     #[error(transparent)]
     Unclear(#[from] ExtractKeyError),
@@ -53,7 +53,7 @@ impl MatchConditions {
     /// # Errors
     /// Returns an error if some reader could read a value in another way, such as a repeated field, or if the body is
     /// needed. Then it is not known whether the route takes the request.
-    pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, MatchError> {
+    pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, MatchConditionsError> {
         if !values
             .request_host()
             .map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host))
@@ -74,7 +74,7 @@ impl MatchConditions {
             return Ok(true);
         }
         let body = values.condition_body().filter(|body| self.are_decided_by(body));
-        let body = body.ok_or(MatchError::BodyNeeded)?;
+        let body = body.ok_or(MatchConditionsError::BodyNeeded)?;
         for member in &self.body {
             if !member.matches(body)? {
                 return Ok(false);
@@ -84,7 +84,7 @@ impl MatchConditions {
     }
 
     /// Whether the body was read for these conditions. A body that was read only for other routes does not decide them.
-    fn are_decided_by(&self, body: &ConditionBody) -> bool {
+    fn are_decided_by(&self, body: &RouteConditionBody) -> bool {
         self.body.iter().all(|member| body.is_read_for(&member.pointer))
             && (self.graphql.is_none() || body.graphql().is_some())
     }
@@ -102,7 +102,7 @@ impl MatchConditions {
     }
 
     /// The condition on the name of a GraphQL operation. The name does not tell what the operation does.
-    pub(crate) fn operation_name(&self) -> Option<&BodyCondition> {
+    pub(crate) fn graphql_operation_name_condition(&self) -> Option<&BodyCondition> {
         self.body.iter().find(|member| member.pointer.first_json_member() == Some(GraphqlOperation::NAME))
     }
 
@@ -388,7 +388,7 @@ routes:
         }
     }
 
-    struct RequestWithBody(FixedRequestValues, ConditionBody);
+    struct RequestWithBody(FixedRequestValues, RouteConditionBody);
 
     impl RequestValues for RequestWithBody {
         fn query(&self) -> Option<&str> {
@@ -403,7 +403,7 @@ routes:
             self.0.request_host()
         }
 
-        fn condition_body(&self) -> Option<&ConditionBody> {
+        fn condition_body(&self) -> Option<&RouteConditionBody> {
             Some(&self.1)
         }
     }

@@ -32,7 +32,7 @@ pub struct GatewayPlan {
 impl GatewayPlan {
     /// The longest time after its admission in which a dispatch may be started by a service that accepts it at
     /// once: the longest `response_timeout` of all upstreams. A proxy in between may deliver it later.
-    pub fn longest_dispatch(&self) -> Duration {
+    pub fn max_dispatch_start_delay(&self) -> Duration {
         let timeouts = self.serving.upstreams.iter().map(|upstream| upstream.response_timeout);
         timeouts.max().unwrap_or_default()
     }

@@ -12,7 +12,7 @@ use crate::words::words;
 pub struct GuardPlan {
     /// The served traffic, with one upstream and no route: every admitted request goes to the upstream.
     pub serving: CommonServingPlan,
-    pub store: StoreLocation,
+    pub store: GuardStoreLocation,
     /// The longest time that a request of a newer tenure waits for older executions. Default 10 s.
     pub settle: Duration,
     /// The time after the last byte was sent at which an execution counts as over, if its end was not seen. Default
@@ -27,7 +27,7 @@ pub struct GuardPlan {
     pub evict_after: Duration,
     /// Methods that pass without a token. Default none.
     pub unfenced: Vec<String>,
-    pub missing: MissingTokenPolicy,
+    pub missing: MissingFencingTokenPolicy,
     pub enforce: Enforcement,
     /// The keys that verify tickets; `None` if no tickets are required.
     pub tickets: Option<TicketVerificationKeys>,
@@ -36,7 +36,7 @@ pub struct GuardPlan {
 
 /// The store of watermarks and journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreLocation {
+pub enum GuardStoreLocation {
     /// A file of this guard alone.
     Redb(PathBuf),
     /// A database that all guards of the upstream share.
@@ -57,13 +57,13 @@ pub struct PostgresLocation {
 
 /// The treatment of a request that must carry a token and does not, because it has bypassed the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MissingTokenPolicy {
+pub enum MissingFencingTokenPolicy {
     Refuse,
     /// The request passes, and is counted and reported.
     Observe,
 }
 
-words! { MissingTokenPolicy { Refuse = "refuse", Observe = "observe" } }
+words! { MissingFencingTokenPolicy { Refuse = "refuse", Observe = "observe" } }
 
 /// The settings for operations of `once`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,12 +14,12 @@ pub enum LockLayout {
     /// Our own layout.
     #[default]
     Native,
-    Foreign(ForeignLayout),
+    Foreign(ForeignLockLayout),
 }
 
 /// The layouts of other programs. These programs neither compare tokens nor have eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ForeignLayout {
+pub enum ForeignLockLayout {
     /// Apache Curator's `InterProcessMutex`.
     CuratorMutex,
     /// Apache Curator's `InterProcessReadWriteLock`.
@@ -39,7 +39,7 @@ pub enum LockPlacement {
     /// Below the root of the installation; several holders share a key.
     Semaphore { permits: PermitCount },
     /// At a path that other programs use.
-    Foreign { layout: ForeignLayout, path: LockPathTemplate },
+    Foreign { layout: ForeignLockLayout, path: LockPathTemplate },
 }
 
 /// The location of the lock of one key. Each key has the same location on every route.
@@ -50,22 +50,22 @@ pub enum LockLocation {
     /// Below the root, with several holders. A semaphore has exclusive mode and one key, and is not kept between
     /// requests. The [key of its last permit](ResourceKey::for_permit) is not too long.
     Semaphore { permits: PermitCount },
-    /// `path`: the path of the parent of the lock nodes; with [`ForeignLayout::ExclusiveNode`], that of the node
+    /// `path`: the path of the parent of the lock nodes; with [`ForeignLockLayout::ExclusiveNode`], that of the node
     /// itself.
-    Foreign { layout: ForeignLayout, path: Arc<str> },
+    Foreign { layout: ForeignLockLayout, path: Arc<str> },
 }
 
 impl LockLayout {
     /// The words for the layouts in a policy.
     pub const WORDS: [(&'static str, Self); 5] = [
         ("native", Self::Native),
-        ("curator-mutex", Self::Foreign(ForeignLayout::CuratorMutex)),
-        ("curator-rw", Self::Foreign(ForeignLayout::CuratorReadWrite)),
-        ("kazoo", Self::Foreign(ForeignLayout::Kazoo)),
-        ("exclusive-node", Self::Foreign(ForeignLayout::ExclusiveNode)),
+        ("curator-mutex", Self::Foreign(ForeignLockLayout::CuratorMutex)),
+        ("curator-rw", Self::Foreign(ForeignLockLayout::CuratorReadWrite)),
+        ("kazoo", Self::Foreign(ForeignLockLayout::Kazoo)),
+        ("exclusive-node", Self::Foreign(ForeignLockLayout::ExclusiveNode)),
     ];
 
-    pub fn foreign_layout(self) -> Option<ForeignLayout> {
+    pub fn foreign_layout(self) -> Option<ForeignLockLayout> {
         match self {
             Self::Native => None,
             Self::Foreign(layout) => Some(layout),
@@ -78,7 +78,7 @@ impl LockLayout {
     }
 }
 
-impl ForeignLayout {
+impl ForeignLockLayout {
     pub fn as_str(self) -> &'static str {
         LockLayout::Foreign(self).as_str()
     }

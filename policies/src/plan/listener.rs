@@ -17,7 +17,7 @@ pub struct ListenerSettings {
     pub protocols: ListenerProtocols,
     /// The TLS settings; `None` for plain text.
     pub tls: Option<ListenerTls>,
-    pub proxy_protocol: ProxyProtocol,
+    pub proxy_protocol: ProxyProtocolMode,
     /// The proxies that are trusted when they name their clients.
     #[serde(rename = "trusted_peers")]
     pub trusted: TrustedProxies,
@@ -70,13 +70,13 @@ impl Serialize for ListenerProtocols {
 /// Whether a proxy in front of the listener names its client at the beginning of a connection (PROXY protocol,
 /// version 1 or 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProxyProtocol {
+pub enum ProxyProtocolMode {
     Off,
     /// Trusted peers must name their clients. Connections of other peers are closed.
     Require,
 }
 
-words! { ProxyProtocol { Off = "off", Require = "require" } }
+words! { ProxyProtocolMode { Off = "off", Require = "require" } }
 
 /// The limits of one listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

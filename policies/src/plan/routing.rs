@@ -6,12 +6,12 @@ use crate::path::route_trie::{RouteTrie, TrieSegment};
 use crate::{
     graphql::GraphqlOperation,
     key::{
-        CompleteBody, ConditionBody, ContentDeclaration, ExtractKeyError, JsonPointer, JsonScalar,
-        ParseBodyError, RequestParameterSources, RequestValues, SourceConflictPolicy,
+        CompleteBody, ContentDeclaration, ExtractKeyError, JsonPointer, JsonScalar, ParseBodyError,
+        RequestParameterSources, RequestValues, RouteConditionBody, SourceConflictPolicy,
         compare_members_with_other_sources,
     },
     path::{CanonicalPath, PathParams},
-    plan::{MatchConditions, MatchError, Route, RouteId},
+    plan::{MatchConditions, MatchConditionsError, Route, RouteId},
 };
 
 /// All routes of a plan, in a tree, so that a lookup visits only routes that share the segments of the request.
@@ -130,8 +130,8 @@ impl RouteTable {
             }
             match route.conditions.matches(values) {
                 Ok(matches) => return matches,
-                Err(MatchError::BodyNeeded) => undecided.borrow_mut().push(index),
-                Err(MatchError::Unclear(bad)) => {
+                Err(MatchConditionsError::BodyNeeded) => undecided.borrow_mut().push(index),
+                Err(MatchConditionsError::Unclear(bad)) => {
                     let earlier = unclear.take().filter(|(other, _)| *other < index);
                     unclear.replace(earlier.or(Some((index, bad))));
                 }
@@ -166,12 +166,12 @@ impl RouteTable {
         declaration: &ContentDeclaration<'_>,
         bytes: &[u8],
         query: Option<&str>,
-    ) -> Result<ConditionBody, ParseBodyError> {
+    ) -> Result<RouteConditionBody, ParseBodyError> {
         declaration.require_json()?;
         let conditions = || candidates.iter().map(|id| &self.get(*id).conditions);
         let reads_graphql = conditions().any(|conditions| conditions.graphql.is_some());
         let pointers: Vec<JsonPointer> = conditions().flat_map(compared_members).collect();
-        ConditionBody::parse(bytes, query, pointers.iter(), reads_graphql)
+        RouteConditionBody::parse(bytes, query, pointers.iter(), reads_graphql)
     }
 
     /// Compares the members of a body that decide between these routes with the other sources of the request. The
@@ -182,7 +182,7 @@ impl RouteTable {
     pub fn compare_body_sources(
         &self,
         candidates: &[RouteId],
-        body: &ConditionBody,
+        body: &RouteConditionBody,
         content: CompleteBody<'_>,
         path: &CanonicalPath,
         cookies: &[&[u8]],
@@ -210,7 +210,7 @@ impl RouteTable {
             // The document is not compared with the rest of the body: variables in it may have a member of the same
             // name, which is no second document.
             let beside_body = RequestParameterSources { content: None, ..sent };
-            let document = document_pointer(&route.conditions);
+            let document = graphql_document_pointer(&route.conditions);
             for policy in &policies {
                 let members = route.conditions.body.iter().map(|member| &member.pointer);
                 let members = members.map(|pointer| (pointer, text(pointer)));
@@ -225,11 +225,11 @@ impl RouteTable {
 
 /// The pointers to the members of a body that these conditions depend on.
 fn compared_members(conditions: &MatchConditions) -> impl Iterator<Item = JsonPointer> {
-    conditions.body.iter().map(|member| member.pointer.clone()).chain(document_pointer(conditions))
+    conditions.body.iter().map(|member| member.pointer.clone()).chain(graphql_document_pointer(conditions))
 }
 
 /// The pointer to the GraphQL document, if these conditions depend on it.
-fn document_pointer(conditions: &MatchConditions) -> Option<JsonPointer> {
+fn graphql_document_pointer(conditions: &MatchConditions) -> Option<JsonPointer> {
     let document = conditions.graphql.map(|_| GraphqlOperation::DOCUMENT);
     document.map(|pointer| JsonPointer::parse(pointer).expect("a pointer"))
 }

@@ -31,7 +31,7 @@ pub struct CommonServingPlan {
     pub admin: AdminListenerSettings,
     pub upstreams: Vec<Upstream>,
     pub routes: RouteTable,
-    pub unmatched: UnmatchedPolicy,
+    pub unmatched: UnmatchedRequestPolicy,
     pub fields: ReservedHeaderNames,
     pub log: LogSettings,
 }
@@ -44,16 +44,16 @@ impl CommonServingPlan {
     /// The way in which some services read a request to `upstream` as one of a protected route other than the route
     /// that was found; `None` if no service does. Such a request would run without the lock and the `allow` of the
     /// protected route, or under those of another route.
-    pub fn find_second_reading(
+    pub fn find_alternate_reading(
         &self,
         method: &str,
         path: &CanonicalPath,
         values: &dyn RequestValues,
         found: Option<&RouteMatch<'_>>,
         upstream: UpstreamId,
-    ) -> Option<SecondReading> {
+    ) -> Option<AlternateRequestReading> {
         if self.is_protected_path_with_suffix(method, path, values, found, upstream) {
-            return Some(SecondReading::Suffix);
+            return Some(AlternateRequestReading::Suffix);
         }
         self.find_restricted_reading(method, path, values, found.map(|found| found.route), upstream)
     }
@@ -72,7 +72,7 @@ impl CommonServingPlan {
         values: &dyn RequestValues,
         own: Option<&Route>,
         upstream: UpstreamId,
-    ) -> Option<SecondReading> {
+    ) -> Option<AlternateRequestReading> {
         if !self.routes.has_restricted_routes() || path.ambiguity().is_some() {
             return None;
         }
@@ -103,7 +103,7 @@ impl CommonServingPlan {
         let segments: Vec<String> = path.segments().map(fold_to_ascii).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if method == "HEAD" && is_read_as_restricted(&segments, "GET") {
-            return Some(SecondReading::Get);
+            return Some(AlternateRequestReading::Get);
         }
         let methods = if method == "HEAD" { &["HEAD", "GET"][..] } else { &[method] };
         let is_read =
@@ -114,22 +114,27 @@ impl CommonServingPlan {
         let other_end = bare.or((segments.last() != Some(&"")).then_some(&slashed[..]));
         for segments in [Some(&segments[..]), other_end].into_iter().flatten() {
             if is_read(segments) {
-                return Some(SecondReading::Spelling);
+                return Some(AlternateRequestReading::Spelling);
             }
             let mut without_dots: Vec<&str> =
                 segments.iter().map(|segment| segment.trim_end_matches('.')).collect();
             if without_dots != segments && is_read(&without_dots) {
-                return Some(SecondReading::Suffix);
+                return Some(AlternateRequestReading::Suffix);
             }
             let last = without_dots.pop().unwrap_or_default();
             let dots = last.match_indices('.').map(|(dot, _)| dot);
             if dots.clone().count() > MOST_DOTS {
-                return self.routes.routes().iter().any(is_restricted).then_some(SecondReading::Suffix);
+                return self
+                    .routes
+                    .routes()
+                    .iter()
+                    .any(is_restricted)
+                    .then_some(AlternateRequestReading::Suffix);
             }
             for dot in dots {
                 without_dots.push(&last[..dot]);
                 if is_read(&without_dots) {
-                    return Some(SecondReading::Suffix);
+                    return Some(AlternateRequestReading::Suffix);
                 }
                 without_dots.pop();
             }
@@ -231,7 +236,7 @@ fn fold_to_ascii(segment: &str) -> String {
 
 /// The reading by which a request belongs to a protected route of its service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SecondReading {
+pub enum AlternateRequestReading {
     /// The request belongs to the protected route without a suffix of its path, or without dots at the end of a
     /// segment.
     Suffix,
@@ -243,7 +248,7 @@ pub enum SecondReading {
 
 /// The treatment of a request that matches no route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnmatchedPolicy {
+pub enum UnmatchedRequestPolicy {
     Reject,
     /// The request is forwarded without a lock.
     Pass(UpstreamId),

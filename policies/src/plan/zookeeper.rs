@@ -58,14 +58,14 @@ impl ZooKeeperSettings {
 
     /// The interval at which the session extends its deadline with a committed write: min(1 s, T / 6), where T is the
     /// negotiated timeout.
-    pub fn heartbeat(negotiated: Duration) -> Duration {
+    pub fn heartbeat_interval(negotiated: Duration) -> Duration {
         (negotiated / 6).min(Duration::from_secs(1))
     }
 
     /// The least safety margin: a heartbeat may be late by its own period, and the server rounds an expiry by up to
     /// one tick.
     pub fn least_margin(negotiated: Duration, tick: Duration) -> Duration {
-        Self::heartbeat(negotiated) + tick
+        Self::heartbeat_interval(negotiated) + tick
     }
 
     /// The safety margin for a negotiated timeout T: the configured one, else max(25 % of T, the least margin).

@@ -48,7 +48,7 @@ impl GrowthTable {
 
 impl fmt::Display for GrowthTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}; {} s for each row.", machine::describe(), self.window.as_secs())?;
+        writeln!(f, "{}; {} s for each row.", machine::describe_machine(), self.window.as_secs())?;
         writeln!(
             f,
             "A request found its key warm where the gateway kept it and nobody was at work under it.\n"

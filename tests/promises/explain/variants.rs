@@ -3,7 +3,9 @@
 use std::thread;
 
 use bytes::Bytes;
-use fencegate_check::explain::{self, RequestExplanation, SampleRequest, VariantExplanation, VariantOutcome};
+use fencegate_check::explain::{
+    self, RequestExplanation, RespelledRequestExplanation, RespellingOutcome, SampleRequest,
+};
 use fencegate_policies::{file, plan::GatewayPlan};
 use fencegate_tests::{gateway::Gateway, policy::TestPolicy, site::TestSite};
 use serde_json::json;
@@ -30,7 +32,7 @@ fn run_explain(plan: &GatewayPlan, request: &SampleRequest) -> RequestExplanatio
 }
 
 /// The request of a variant that differs in its method, its target or its body.
-fn bytes(line: &str, body: &str, variant: &VariantExplanation, number: usize) -> Vec<u8> {
+fn bytes(line: &str, body: &str, variant: &RespelledRequestExplanation, number: usize) -> Vec<u8> {
     let (method, target) = line.split_once(' ').expect("a method and a target");
     let written = &*variant.written;
     let (method, target, body) = match written.chars().next() {
@@ -96,7 +98,7 @@ async fn each_variant_matches_gateway() {
             met.push(variant.gives);
         }
     }
-    use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey, Unfenced};
+    use RespellingOutcome::{AnotherKey, MoreKeys, Refused, SameKey, Unfenced};
     for outcome in [SameKey, MoreKeys, AnotherKey, Unfenced, Refused] {
         assert!(met.contains(&outcome), "no spelling gives {outcome:?}");
     }

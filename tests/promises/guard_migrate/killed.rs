@@ -1,7 +1,7 @@
 //! Wherever the command is killed, or an answer of the database is lost, either the old guard goes on or the new ones do,
 //! and the command, repeated, finishes what it began.
 
-use fencegate_testkit::fault_proxy::{FaultProxy, LostMessage};
+use fencegate_testkit::fault_proxy::{CutPoint, FaultProxy};
 use fencegate_tests::{
     guard::{StampedRequest, assert_refused},
     guarded::run_operator,
@@ -119,9 +119,9 @@ async fn failover_after_copy_closes_all_keys() {
 #[tokio::test]
 async fn lost_message_leaves_nothing_half_done() {
     for (words, lost, outcome) in [
-        ("COMMIT", LostMessage::Question, "moved"),
-        ("COMMIT", LostMessage::Answer, "moved"),
-        ("moved_in WHERE id", LostMessage::Question, "finished"),
+        ("COMMIT", CutPoint::Question, "moved"),
+        ("COMMIT", CutPoint::Answer, "moved"),
+        ("moved_in WHERE id", CutPoint::Question, "finished"),
     ] {
         let fixture = MigrationFixture::with_admitted_requests().await;
         let proxy = FaultProxy::start(fixture.database.address);

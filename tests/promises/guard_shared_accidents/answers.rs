@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use fencegate_guard_postgres::postgres::{AdmitReply, PostgresError};
+use fencegate_guard_postgres::postgres::{PostgresAdmissionOutcome, PostgresError};
 use fencegate_guard_store::{admission::DispatchEnd, error::DispatchRefusedError};
 use fencegate_process::clock::ManualClock;
-use fencegate_testkit::fault_proxy::{FaultProxy, LostMessage};
+use fencegate_testkit::fault_proxy::{CutPoint, FaultProxy};
 use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{admit, admit_running, claim, open_guard, wait_processed, wait_processed_eventually};
@@ -14,7 +14,7 @@ use super::steps::{admit, admit_running, claim, open_guard, wait_processed, wait
 /// An admission whose answer is lost is found again by its name, and is made once.
 #[tokio::test]
 async fn lost_admission_answer_is_recovered() {
-    for lost in [LostMessage::Answer, LostMessage::Question] {
+    for lost in [CutPoint::Answer, CutPoint::Question] {
         let store = SharedStore::new().await;
         let proxy = FaultProxy::start(store.database.address);
         let clock = Arc::new(ManualClock::default());
@@ -26,7 +26,7 @@ async fn lost_admission_answer_is_recovered() {
         assert_eq!(store.run("SELECT count(*) FROM at_work"), "1", "{lost:?}: once");
         let again = admit(&guard, &attempt).await;
         assert!(
-            matches!(again, AdmitReply::Rejected(DispatchRefusedError::Duplicate { .. })),
+            matches!(again, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Duplicate { .. })),
             "{lost:?}: {again:?}"
         );
         // The answer to the end of a dispatch may be lost as well: the end still opens the key.
@@ -47,7 +47,7 @@ async fn abandoned_admission_leaves_nothing() {
     let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
     wait_processed(&guard).await;
     let given_up = claim("acct/7", 20, 1);
-    proxy.cut_next("acct/7", LostMessage::Answer);
+    proxy.cut_next("acct/7", CutPoint::Answer);
     tokio::select! {
         reply = guard.admit(&given_up, guard.new_dispatch_name(), None) => panic!("{reply:?}"),
         () = proxy.wait_cut() => {}

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard_postgres::postgres::{AdmitReply, PostgresStore};
+use fencegate_guard_postgres::postgres::{PostgresAdmissionOutcome, PostgresStore};
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
     error::DispatchRefusedError,
@@ -71,19 +71,19 @@ async fn run_claim_once(guard: &PostgresStore, claim: &PresentedDispatch, at_wor
     let mut reply = guard.admit(claim, name, None).await.expect("the database answers");
     loop {
         match reply {
-            AdmitReply::Running { dispatch, .. } => {
+            PostgresAdmissionOutcome::Running { dispatch, .. } => {
                 at_work.record_begin(claim);
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 at_work.record_end(claim);
                 guard.end_dispatch(&dispatch, DispatchEnd::Known);
                 return true;
             }
-            AdmitReply::Wait { told, .. } => {
+            PostgresAdmissionOutcome::Wait { told, .. } => {
                 told.await;
                 reply = guard.check_and_register(claim, name, None).await.expect("the database answers");
             }
-            AdmitReply::Rejected(_) => return false,
-            AdmitReply::NotHeld => panic!("it is no operation"),
+            PostgresAdmissionOutcome::Rejected(_) => return false,
+            PostgresAdmissionOutcome::NotHeld => panic!("it is no operation"),
         }
     }
 }
@@ -157,7 +157,10 @@ async fn reader_waits_for_concurrent_writer() {
     spawn_blocking(move || database.wait_one_blocked()).await.expect("it waits");
     writing.run("COMMIT;");
     let reply = pending.await.expect("no panic");
-    assert!(matches!(reply, AdmitReply::Rejected(DispatchRefusedError::Stale { .. })), "{reply:?}");
+    assert!(
+        matches!(reply, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Stale { .. })),
+        "{reply:?}"
+    );
 }
 
 /// Two batches about the same operations do not wait for each other. Each batch wants two operations that are held, in

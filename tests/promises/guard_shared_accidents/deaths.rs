@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{
-    AdmitReply, GuardMembershipLostError as Gone, JournalWriteOutcome, OperationLockReply, PostgresError,
-    PostgresOperationLock, PostgresStore,
+    GuardMembershipLostError as Gone, JournalWriteOutcome, OperationLockReply, PostgresAdmissionOutcome,
+    PostgresError, PostgresOperationLock, PostgresStore,
 };
 use fencegate_guard_store::{
     admission::DispatchEnd,
@@ -34,11 +34,13 @@ async fn dead_guard_closes_its_keys_only() {
     let next = claim("a", 22, 1);
     let name = other.new_dispatch_name();
     let first = other.admit(&next, name, None).await.expect("the database answers");
-    assert!(matches!(first, AdmitReply::Wait { doubt: None, .. }), "{first:?}");
+    assert!(matches!(first, PostgresAdmissionOutcome::Wait { doubt: None, .. }), "{first:?}");
     advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
     assert!(!lease.is_valid(clock.now()), "it sends nothing any more");
     let now_doubtful = other.check_and_register(&next, name, None).await.expect("the database answers");
-    let AdmitReply::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
+    let PostgresAdmissionOutcome::Wait { doubt: Some(left), .. } = now_doubtful else {
+        panic!("{now_doubtful:?}")
+    };
     assert!(clock.now() + left >= since + TERMS.send_within + TERMS.max_execution, "{left:?} is too early");
     // The first guard runs again.
     assert_eq!(one.send_heartbeat().await, Err(PostgresError::Lost(Gone::Dead)));
@@ -48,13 +50,13 @@ async fn dead_guard_closes_its_keys_only() {
     assert_eq!(refused.map(|reply| format!("{reply:?}")), Err(PostgresError::Lost(Gone::Dead)));
     advance_time(&clock, &[&other], left).await;
     let second = other.check_and_register(&next, name, None).await.expect("the database answers");
-    let AdmitReply::Running { dispatch, .. } = second else { panic!("{second:?}") };
+    let PostgresAdmissionOutcome::Running { dispatch, .. } = second else { panic!("{second:?}") };
     // The first guard may still report ends of its own dispatch. They do not end the dispatch of the other guard.
     one.end_dispatch(&running, DispatchEnd::Known);
     one.end_dispatch(&running, DispatchEnd::InDoubt { until: clock.now() });
     tokio::time::sleep(Duration::from_millis(200)).await;
     let third = admit(&other, &claim("a", 23, 1)).await;
-    assert!(matches!(third, AdmitReply::Wait { doubt: None, .. }), "{third:?}");
+    assert!(matches!(third, PostgresAdmissionOutcome::Wait { doubt: None, .. }), "{third:?}");
     other.end_dispatch(&dispatch, DispatchEnd::Known);
     wait_processed(&other).await;
     admit_running(&other, &claim("a", 24, 1)).await;
@@ -116,7 +118,7 @@ async fn one_guard_decides_each_operation() {
     assert!(matches!(other.reserve(operation(1)).await, Ok(OperationLockReply::Held(_))));
     let entry = entry(20);
     let reply = one.admit(&claim("a", 20, 1), one.new_dispatch_name(), Some((&held, &entry))).await;
-    let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
+    let Ok(PostgresAdmissionOutcome::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())), "in one transaction");
     assert_eq!(
         (other.count_unknown(9).await, other.unresolved_operations(9).await),

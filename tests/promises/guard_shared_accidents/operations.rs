@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_guard_postgres::postgres::{
-    AdmitReply, InFlightDispatch, JournalWriteOutcome, OperationLockReply, PostgresOperationLock,
-    PostgresStore,
+    InFlightDispatch, JournalWriteOutcome, OperationLockReply, PostgresAdmissionOutcome,
+    PostgresOperationLock, PostgresStore,
 };
 use fencegate_guard_store::{
     admission::DispatchEnd,
@@ -14,7 +14,7 @@ use fencegate_guard_store::{
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
-use fencegate_testkit::fault_proxy::{FaultProxy, LostMessage};
+use fencegate_testkit::fault_proxy::{CutPoint, FaultProxy};
 use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{advance_time, claim, open_guard, wait_processed};
@@ -53,7 +53,7 @@ async fn admit_operation(
     let Ok(OperationLockReply::Acquired(held)) = guard.reserve(id).await else { panic!("nobody has it") };
     let entry = entry(key, epoch, JournalEntryState::Admitted);
     match guard.admit(&claim(key, epoch, 1), guard.new_dispatch_name(), Some((&held, &entry))).await {
-        Ok(AdmitReply::Running { dispatch, .. }) => (held, dispatch),
+        Ok(PostgresAdmissionOutcome::Running { dispatch, .. }) => (held, dispatch),
         other => panic!("{other:?}"),
     }
 }
@@ -109,7 +109,7 @@ async fn guards_share_operation_records() {
 /// The end of an operation is written once, also if the answer of the database is lost.
 #[tokio::test]
 async fn lost_answer_writes_outcome_once() {
-    for lost in [LostMessage::Answer, LostMessage::Question] {
+    for lost in [CutPoint::Answer, CutPoint::Question] {
         let id = OperationId::from_bytes([1; 32]);
         let store = SharedStore::new().await;
         let proxy = FaultProxy::start(store.database.address);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard_postgres::postgres::{AdmitReply, PostgresStore};
+use fencegate_guard_postgres::postgres::{PostgresAdmissionOutcome, PostgresStore};
 use fencegate_guard_store::admission::DispatchEnd;
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::SharedStore;
@@ -12,7 +12,7 @@ use super::steps::{admit, admit_running, claim, open_guard, wait_processed};
 /// The time for which the key `a` is closed by a doubt, as the store answers this guard.
 async fn doubt_left(guard: &PostgresStore, epoch: u64) -> Duration {
     match admit(guard, &claim("a", epoch, 1)).await {
-        AdmitReply::Wait { doubt: Some(left), .. } => left,
+        PostgresAdmissionOutcome::Wait { doubt: Some(left), .. } => left,
         other => panic!("not in doubt any more: {other:?}"),
     }
 }

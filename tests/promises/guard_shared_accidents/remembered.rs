@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use fencegate_guard_postgres::postgres::{AdmitReply, PostgresStore};
+use fencegate_guard_postgres::postgres::{PostgresAdmissionOutcome, PostgresStore};
 use fencegate_guard_store::{admission::DispatchEnd, error::DispatchRefusedError};
 use fencegate_process::clock::ManualClock;
 use fencegate_testkit::wait::wait_until;
@@ -74,7 +74,7 @@ async fn run_request(guard: &PostgresStore, key: &str, epoch: u64) {
 async fn assert_recovered(guard: &PostgresStore, key: &str, epoch: u64) {
     let reply = admit(guard, &claim(key, epoch, 1)).await;
     assert!(
-        matches!(reply, AdmitReply::Rejected(DispatchRefusedError::Recovered { .. })),
+        matches!(reply, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Recovered { .. })),
         "{epoch} on {key}: {reply:?}"
     );
 }
@@ -110,7 +110,7 @@ async fn quarantine_lasts_until_guards_report() {
     snapshot.send_heartbeats(&[one]).await;
     let reply = admit(one, &claim("b", 31, 1)).await;
     assert!(
-        matches!(reply, AdmitReply::Rejected(DispatchRefusedError::Quarantine { .. })),
+        matches!(reply, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Quarantine { .. })),
         "not all were heard: {reply:?}"
     );
     snapshot.send_heartbeats(&[other]).await;

@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresConfig, PostgresStore};
+use fencegate_guard_postgres::postgres::{
+    InFlightDispatch, PostgresAdmissionOutcome, PostgresConfig, PostgresStore,
+};
 use fencegate_guard_store::{admission::DispatchEnd, error::DispatchRefusedError, store::StoreIdentity};
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{
@@ -58,7 +60,7 @@ impl OwnPostgres {
 async fn wait_admitted(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightDispatch, u64) {
     let admitted = async {
         loop {
-            if let Ok(AdmitReply::Running { dispatch, .. }) =
+            if let Ok(PostgresAdmissionOutcome::Running { dispatch, .. }) =
                 guard.admit(&claim(key, epoch, 1), guard.new_dispatch_name(), None).await
             {
                 return (dispatch, epoch);
@@ -81,9 +83,12 @@ async fn killed_or_frozen_server_keeps_exclusion() {
     own.server.restart();
     wait_processed_eventually(&guard).await;
     let again = admit(&guard, &claim("a", epoch, 1)).await;
-    assert!(matches!(again, AdmitReply::Rejected(DispatchRefusedError::Duplicate { .. })), "{again:?}");
+    assert!(
+        matches!(again, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Duplicate { .. })),
+        "{again:?}"
+    );
     let waits = admit(&guard, &claim("a", other + 1, 1)).await;
-    assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "{waits:?}");
+    assert!(matches!(waits, PostgresAdmissionOutcome::Wait { doubt: None, .. }), "{waits:?}");
     assert_eq!(guard.status().closed, None, "nothing was lost");
     guard.end_dispatch(&running, DispatchEnd::Known);
     let (_, last) = wait_admitted(&guard, "a", other + 2).await;
@@ -128,19 +133,19 @@ async fn rolled_back_database_is_quarantined() {
     wait_processed_eventually(&guard).await;
     let closed = admit(&guard, &claim("a", forgotten + 1, 1)).await;
     assert!(
-        matches!(closed, AdmitReply::Rejected(DispatchRefusedError::Quarantine { .. })),
+        matches!(closed, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Quarantine { .. })),
         "what was let in may run: {closed:?}"
     );
     let old = admit(&guard, &claim("a", forgotten - 1, 1)).await;
     assert!(
-        matches!(old, AdmitReply::Rejected(DispatchRefusedError::Recovered { .. })),
+        matches!(old, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Recovered { .. })),
         "it was announced: {old:?}"
     );
     let (_, later) = wait_admitted(&guard, "a", forgotten + 2).await;
     assert!(later > forgotten);
     let old = admit(&guard, &claim("other", forgotten, 1)).await;
     assert!(
-        matches!(old, AdmitReply::Rejected(DispatchRefusedError::Recovered { .. })),
+        matches!(old, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Recovered { .. })),
         "on every key: {old:?}"
     );
 }
@@ -198,7 +203,7 @@ async fn lost_end_closes_key_during_quarantine() {
     let closed = began.elapsed();
     assert!(closed < OVER + Duration::from_secs(3), "closed for {closed:?}");
     let waits = admit(&guard, &claim("b", last + 1, 1)).await;
-    assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "it is at work: {waits:?}");
+    assert!(matches!(waits, PostgresAdmissionOutcome::Wait { doubt: None, .. }), "it is at work: {waits:?}");
     drop((reserve_operation(&guard, operation).await, kept));
 }
 
@@ -251,15 +256,21 @@ async fn failover_quarantines_unless_standby_complete() {
         let reply = admit(&guard, &claim("b", epoch + 1, 1)).await;
         if closes {
             assert!(
-                matches!(reply, AdmitReply::Rejected(DispatchRefusedError::Quarantine { .. })),
+                matches!(reply, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Quarantine { .. })),
                 "{reply:?}"
             );
             let old = admit(&guard, &claim("b", epoch, 1)).await;
-            assert!(matches!(old, AdmitReply::Rejected(DispatchRefusedError::Recovered { .. })), "{old:?}");
+            assert!(
+                matches!(old, PostgresAdmissionOutcome::Rejected(DispatchRefusedError::Recovered { .. })),
+                "{old:?}"
+            );
         } else {
-            assert!(matches!(reply, AdmitReply::Running { .. }), "nothing is missing: {reply:?}");
+            assert!(
+                matches!(reply, PostgresAdmissionOutcome::Running { .. }),
+                "nothing is missing: {reply:?}"
+            );
             let waits = admit(&guard, &claim("a", epoch + 2, 1)).await;
-            assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "{waits:?}");
+            assert!(matches!(waits, PostgresAdmissionOutcome::Wait { doubt: None, .. }), "{waits:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresStore};
+use fencegate_guard_postgres::postgres::{InFlightDispatch, PostgresAdmissionOutcome, PostgresStore};
 use fencegate_guard_store::admission::PresentedDispatch;
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::ManualClock;
@@ -22,13 +22,13 @@ pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> PresentedDispatch 
     }
 }
 
-pub(super) async fn admit(guard: &PostgresStore, claim: &PresentedDispatch) -> AdmitReply {
+pub(super) async fn admit(guard: &PostgresStore, claim: &PresentedDispatch) -> PostgresAdmissionOutcome {
     guard.admit(claim, guard.new_dispatch_name(), None).await.expect("the database answers")
 }
 
 pub(super) async fn admit_running(guard: &PostgresStore, claim: &PresentedDispatch) -> InFlightDispatch {
     match admit(guard, claim).await {
-        AdmitReply::Running { dispatch, .. } => dispatch,
+        PostgresAdmissionOutcome::Running { dispatch, .. } => dispatch,
         other => panic!("{claim:?}: {other:?}"),
     }
 }

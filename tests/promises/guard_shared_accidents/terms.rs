@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard_postgres::postgres::{AdmitReply, GuardTimeLimits, PostgresStore};
+use fencegate_guard_postgres::postgres::{GuardTimeLimits, PostgresAdmissionOutcome, PostgresStore};
 use fencegate_guard_store::admission::DispatchEnd;
 use fencegate_process::{
     clock::{Clock, ManualClock},
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 
 async fn doubt_left(guard: &PostgresStore, key: &str, epoch: u64) -> Duration {
     match admit(guard, &claim(key, epoch, 1)).await {
-        AdmitReply::Wait { doubt: Some(left), .. } => left,
+        PostgresAdmissionOutcome::Wait { doubt: Some(left), .. } => left,
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard_postgres::postgres::{AdmitReply, PostgresError};
+use fencegate_guard_postgres::postgres::{PostgresAdmissionOutcome, PostgresError};
 use fencegate_guard_store::{
     admission::DispatchEnd,
     operation::{JournalEntryState, JournalUpdate},
@@ -11,7 +11,7 @@ use fencegate_guard_store::{
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
 use fencegate_testkit::{
-    fault_proxy::{FaultProxy, LostMessage},
+    fault_proxy::{CutPoint, FaultProxy},
     wait::wait_until,
 };
 use fencegate_tests::shared_store::SharedStore;
@@ -63,7 +63,7 @@ async fn refused_entry_opens_key() {
     let admitted = entry(20);
     let held = reserve_operation(&guard, id).await;
     let reply = guard.admit(&claim("a", 20, 1), guard.new_dispatch_name(), Some((&held, &admitted))).await;
-    let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
+    let Ok(PostgresAdmissionOutcome::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
     let done = JournalEntryState::Done { at: 5, answer: None };
     let done = JournalUpdate::Entry(Box::new(fencegate_guard_store::operation::OperationJournalEntry {
@@ -74,7 +74,7 @@ async fn refused_entry_opens_key() {
     assert!(matches!(written, Err(PostgresError::Refused(_))), "{written:?}");
     assert_nothing_at_work(&store).await;
     wait_processed(&guard).await;
-    assert!(matches!(admit(&guard, &claim("a", 21, 1)).await, AdmitReply::Running { .. }));
+    assert!(matches!(admit(&guard, &claim("a", 21, 1)).await, PostgresAdmissionOutcome::Running { .. }));
     drop(reserve_operation(&guard, id).await);
     assert_eq!(guard.operation(&id).await, Ok(Some(admitted)), "nobody knows what became of it");
 }
@@ -120,7 +120,7 @@ async fn lost_reservation_is_released() {
     let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
     wait_processed(&guard).await;
     let id = OperationId::from_bytes([7; 32]);
-    proxy.cut_next("reserve", LostMessage::Answer);
+    proxy.cut_next("reserve", CutPoint::Answer);
     let (reserved, ()) = tokio::join!(guard.reserve(id), async {
         proxy.wait_cut().await;
         // No other task of this runtime goes on meanwhile, and so neither does the next connection of the guard.

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresStore};
+use fencegate_guard_postgres::postgres::{InFlightDispatch, PostgresAdmissionOutcome, PostgresStore};
 use fencegate_guard_store::{
     admission::{LivenessProbeAnswer, LivenessProbeConfig},
     dispatch_target::DispatchTarget,
@@ -30,15 +30,15 @@ async fn open_two_guards(store: &SharedStore, clock: &Arc<ManualClock>) -> [Post
 /// A dispatch that this guard has sent and of which it has seen no end.
 async fn dispatch_unseen(guard: &PostgresStore, clock: &ManualClock, key: &str) -> InFlightDispatch {
     let lost = admit_running(guard, &claim(key, 20, 1)).await;
-    guard.watch_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
+    guard.require_uptime_for_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
     wait_processed(guard).await;
     lost
 }
 
 async fn is_closed(guard: &PostgresStore, key: &str, epoch: u64) -> bool {
     match admit(guard, &claim(key, epoch, 1)).await {
-        AdmitReply::Wait { doubt: Some(_), .. } => true,
-        AdmitReply::Running { .. } => false,
+        PostgresAdmissionOutcome::Wait { doubt: Some(_), .. } => true,
+        PostgresAdmissionOutcome::Running { .. } => false,
         other => panic!("{key}: {other:?}"),
     }
 }

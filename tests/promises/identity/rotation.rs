@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, time::Duration};
 
 use fencegate_testkit::{
     scratch,
-    terminator::{ClientAuthMode, TestCa, TlsTerminator},
+    terminator::{ClientCertificatePolicy, TestCa, TlsTerminator},
     wait::wait_until,
 };
 use fencegate_tests::{
@@ -193,7 +193,7 @@ async fn known_keys_outlive_their_server() {
     let folder = scratch::temp_dir();
     authority.write(&folder.path().join("ca.pem"));
     let shown = authority.sign(&["localhost"]);
-    let door = TlsTerminator::start(&shown, &ClientAuthMode::Anybody, &["http/1.1"], server.address);
+    let door = TlsTerminator::start(&shown, &ClientCertificatePolicy::Anybody, &["http/1.1"], server.address);
     let url = format!("https://localhost:{}{PATH}", door.address.port());
     let mut by_url = issuer(("jwks_url", &url));
     by_url["jwks_ca_file"] = folder.path().join("ca.pem").to_str().expect("our own name").into();
@@ -347,7 +347,7 @@ async fn keys_count_with_authorities_of_their_server() {
     ours.write(file("ours.pem").as_ref());
     others.write(file("others.pem").as_ref());
     let shown = ours.sign(&["localhost"]);
-    let door = TlsTerminator::start(&shown, &ClientAuthMode::Anybody, &["http/1.1"], server.address);
+    let door = TlsTerminator::start(&shown, &ClientCertificatePolicy::Anybody, &["http/1.1"], server.address);
     let mut by_url = issuer(("jwks_url", &format!("https://localhost:{}{PATH}", door.address.port())));
     by_url["jwks_ca_file"] = file("ours.pem").into();
     let policy = policy_by_token(&site, by_url);

@@ -63,11 +63,11 @@ async fn waiter_ends_on_sigterm() {
     let (_site, policy) = install_policy().await;
     let holder = LockedCommand::spawn_shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
     holder.wait_output("up").await;
-    let waits = LockedCommand::spawn_shell(&policy, &["lock", "job", "-v"], "echo ran");
+    let waits = LockedCommand::spawn_shell(&policy, &["lock", "job", "-v"], "echo executed");
     waits.wait_output("waits for").await;
     waits.signal(Signal::TERM);
     assert_eq!(waits.exit().await, 125, "{}", waits.log());
-    assert!(waits.log().contains("SIGTERM") && !waits.log().contains("ran"), "{}", waits.log());
+    assert!(waits.log().contains("SIGTERM") && !waits.log().contains("executed"), "{}", waits.log());
 }
 
 /// Processes that a command leaves behind, also in a session of their own, are ended with it.

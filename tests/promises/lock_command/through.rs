@@ -100,16 +100,16 @@ async fn waiter_queues_and_leaves() {
         let refused = LockedCommand::spawn_shell(
             lock_source(&gateway, &tokens),
             &["lock", "job/1", "--wait", wait],
-            "echo ran",
+            "echo executed",
         );
         assert_eq!(refused.exit().await, code, "{}", refused.log());
-        assert!(refused.log().contains("FG0621") && !refused.log().contains("ran"), "{}", refused.log());
+        assert!(refused.log().contains("FG0621") && !refused.log().contains("executed"), "{}", refused.log());
     }
     let leaves =
-        LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+        LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &["lock", "job/1", "-v"], "echo executed");
     leaves.wait_output("waits for").await;
     let waits =
-        LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+        LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &["lock", "job/1", "-v"], "echo executed");
     waits.wait_output("waits for").await;
     leaves.signal(Signal::TERM);
     assert_eq!(leaves.exit().await, 125, "{}", leaves.log());
@@ -120,10 +120,10 @@ async fn waiter_queues_and_leaves() {
         let refused = LockedCommand::spawn_shell(
             TestLockSource::via_gateways(&[&gateway], &tokens.file(file)),
             &["lock", key],
-            "echo ran",
+            "echo executed",
         );
         assert_eq!(refused.exit().await, 125, "{file} {key}: {}", refused.log());
-        assert!(!refused.log().contains("ran"), "{}", refused.log());
+        assert!(!refused.log().contains("executed"), "{}", refused.log());
     }
 }
 
@@ -142,14 +142,14 @@ async fn late_grant_still_runs_command() {
     );
     holder.wait_output("up").await;
     let verb = ["lock", "job/1", "--ttl", "12s", "--wait", "20s", "-v"];
-    let waits = LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &verb, "echo ran; sleep 3");
+    let waits = LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &verb, "echo executed; sleep 3");
     waits.wait_output("waits for").await;
     // A query waits for up to 4 s, and the session timeout of the gateway is 2 s.
     sleep(Duration::from_secs(3)).await;
     holder.signal(Signal::TERM);
     assert_eq!(holder.exit().await, 143, "{}", holder.log());
     assert_eq!(waits.exit().await, 0, "{}", waits.log());
-    assert!(waits.log().contains("ran"), "{}", waits.log());
+    assert!(waits.log().contains("executed"), "{}", waits.log());
 }
 
 /// A command is dead before the next grant when its lease is broken or its process or gateway is stopped or killed.

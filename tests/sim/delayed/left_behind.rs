@@ -69,8 +69,8 @@ fn readable_leftover_record_is_removed() {
         send(take(&locks, LockReusePolicy::Strict).await, true);
         sleep(T).await;
         for (record, stays) in [
-            (GrantRecord::clean().to_bytes(), false),
-            (GrantRecord::held(7, DELAY).to_bytes(), false),
+            (GrantRecord::clean_record().to_bytes(), false),
+            (GrantRecord::held_record(7, DELAY).to_bytes(), false),
             (br#"{"format":2}"#.to_vec(), true),
             (b"what is this".to_vec(), true),
         ] {

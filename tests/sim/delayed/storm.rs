@@ -160,7 +160,7 @@ async fn cause_accident(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRn
     match dice.below(8) {
         0 | 1 => wire.lose_next_reply(),
         2 => wire.lose_next_request(),
-        3 => wire.blink(underway),
+        3 => wire.break_and_reconnect(underway),
         4 | 5 => {
             wire.disconnect(underway);
             sleep(lasts).await;
@@ -176,7 +176,7 @@ async fn cause_accident(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRn
             wire.resume();
         }
         _ => {
-            ensemble.fail();
+            ensemble.lose_majority();
             sleep(lasts).await;
             ensemble.recover();
         }

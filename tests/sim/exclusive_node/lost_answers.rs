@@ -71,9 +71,9 @@ impl FaultFixture {
                 StepFault::CallerGone => gone.cancel(),
                 StepFault::SessionEnds => stage.doctor.wire().expire(),
                 StepFault::NodeStolen if stage.node().is_some_and(|seen| seen.owner == plain.0.id()) => {}
-                StepFault::NodeStolen => stage.ensemble.steal(super::NODE),
+                StepFault::NodeStolen => stage.ensemble.delete_as_other_client(super::NODE),
                 StepFault::PlaceStolen => {
-                    stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path))
+                    stage.lock_nodes().iter().for_each(|path| stage.ensemble.delete_as_other_client(path))
                 }
             }
             ZkRequestFate::Passes

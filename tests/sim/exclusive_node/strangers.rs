@@ -74,7 +74,7 @@ fn replacement_node_is_noticed_and_left() {
             let watch = spawn_local(async move { watched.watch_own_node(&|_| told.set(true)).await });
             sleep(T).await;
             assert!(!gone.get(), "nothing has happened");
-            stage.ensemble.steal(NODE);
+            stage.ensemble.delete_as_other_client(NODE);
             let theirs = plain.wait_taken().await;
             for _ in 0..written {
                 let steps = [MultiOp::Set { path: NODE, data: b"host-7" }];
@@ -100,10 +100,10 @@ fn release_spares_successor_after_removal() {
             let stage = NodeFixture::new().await;
             let plain = stage.connect_program().await;
             let (ours, _) = stage.acquire_lock().await;
-            stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
+            stage.lock_nodes().iter().for_each(|path| stage.ensemble.delete_as_other_client(path));
             let mut theirs = None;
             if node {
-                stage.ensemble.steal(NODE);
+                stage.ensemble.delete_as_other_client(NODE);
                 theirs = Some(plain.wait_taken().await);
             }
             ours.remove_nodes().await;
@@ -174,8 +174,8 @@ fn node_of_sibling_request_is_left() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (ours, _) = stage.acquire_lock().await;
-        stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
-        stage.ensemble.steal(NODE);
+        stage.lock_nodes().iter().for_each(|path| stage.ensemble.delete_as_other_client(path));
+        stage.ensemble.delete_as_other_client(NODE);
         let (other, _) = stage.acquire_lock().await;
         let held = stage.node();
         ours.remove_nodes().await;
@@ -204,7 +204,7 @@ fn unanswered_node_is_found_by_data() {
             true if tried.replace(tried.get() + 1) == 0 => ZkRequestFate::Done(unanswered()),
             true => {
                 let places = ensemble.paths().into_iter().filter(|path| path.contains("-w-"));
-                places.for_each(|path| ensemble.steal(&path));
+                places.for_each(|path| ensemble.delete_as_other_client(&path));
                 ZkRequestFate::Refused(throttled())
             }
             false => match request {

@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use fencegate_lock::manager::{
     grant_guard::GrantGuard,
     lock_manager::{AcquireError, LockManager, create_lock_manager},
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
 };
 use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
@@ -114,7 +114,7 @@ impl GatewayLockStack {
         let keys = &keys;
         let mode = LockMode::Exclusive;
         let wait = self.timeout * 10;
-        let waits = WaitGateway::Here;
+        let waits = LockWaitPlace::Here;
         let delay = None;
         let route = &"sim".into();
         self.keeper.acquire(LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
@@ -132,7 +132,7 @@ impl GatewayLockStack {
         let keys = &keys;
         let sites = &[];
         let mode = LockMode::Exclusive;
-        let waits = WaitGateway::Here;
+        let waits = LockWaitPlace::Here;
         let route = &"sim".into();
         self.keeper
             .acquire(LockRequest { keys, sites, mode, hold, wait, queue: 100, waits, delay, route })

@@ -7,8 +7,8 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
-    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LockMode, SimGateway, SimRequest, T,
-    WaitGateway, is_lock, key,
+    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LockMode, LockWaitPlace, SimGateway,
+    SimRequest, T, is_lock, key,
 };
 use crate::simulated_time;
 
@@ -31,7 +31,7 @@ async fn fill(gateway: &SimGateway, wants: impl Iterator<Item = SimRequest>) -> 
     let mut held = Vec::new();
     for want in wants {
         loop {
-            match gateway.worker_handle().acquire(&want, WaitGateway::Here).await {
+            match gateway.worker_handle().acquire(&want, LockWaitPlace::Here).await {
                 Ok(tenure) => held.push(tenure),
                 Err(AcquireError::KeyLimit(_)) => return held,
                 // A new gateway has no session yet, so try again.
@@ -85,11 +85,11 @@ fn handover_at_bound_refuses_no_waiter() {
         let theirs = first.clone();
         let mine = first;
         let there = spawn_local(async move {
-            elsewhere.acquire(&theirs, WaitGateway::Here).await.map(|t| t.mark_upstream_settled())
+            elsewhere.acquire(&theirs, LockWaitPlace::Here).await.map(|t| t.mark_upstream_settled())
         });
         sleep(Duration::from_millis(300)).await;
         let waits = spawn_local(async move {
-            here.acquire(&mine, WaitGateway::Here).await.map(|t| t.mark_upstream_settled())
+            here.acquire(&mine, LockWaitPlace::Here).await.map(|t| t.mark_upstream_settled())
         });
         sleep(Duration::from_millis(300)).await;
         let tenure = held.swap_remove(0);

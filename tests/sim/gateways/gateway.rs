@@ -4,7 +4,7 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 pub(super) use fencegate_lock::manager::{
-    grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::WaitGateway,
+    grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::LockWaitPlace,
 };
 use fencegate_lock::manager::{
     lock_manager::{LockManager, create_lock_manager},
@@ -14,7 +14,7 @@ use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     permits::PermitCount,
-    plan::{CachedHoldLimits, ForeignLayout, LockLocation, LockReusePolicy},
+    plan::{CachedHoldLimits, ForeignLockLayout, LockLocation, LockReusePolicy},
 };
 pub(super) use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{self, BootInstant, Clock, SharedClock};
@@ -117,7 +117,7 @@ impl SimGateway {
     /// Takes a lock. Tries again while the gateway has no session yet.
     pub(super) async fn acquire_granted(&self, want: &SimRequest) -> GrantGuard {
         loop {
-            match self.worker_handle().acquire(want, WaitGateway::Here).await {
+            match self.worker_handle().acquire(want, LockWaitPlace::Here).await {
                 Ok(tenure) => return tenure,
                 Err(AcquireError::Service(_)) => sleep(Duration::from_millis(10)).await,
                 Err(error) => panic!("{error}"),
@@ -193,7 +193,7 @@ impl WorkerHandle {
     pub(super) async fn acquire(
         &self,
         want: &SimRequest,
-        waits: WaitGateway,
+        waits: LockWaitPlace,
     ) -> Result<GrantGuard, AcquireError> {
         let hold = match want.keeping {
             HoldMode::Strict | HoldMode::OneNode | HoldMode::Permits(_) => LockReusePolicy::Strict,
@@ -203,7 +203,7 @@ impl WorkerHandle {
         let mode = want.mode;
         let wait = want.wait;
         let route = &"simulated".into();
-        let node = LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path: NODE.into() };
+        let node = LockLocation::Foreign { layout: ForeignLockLayout::ExclusiveNode, path: NODE.into() };
         let sites = match want.keeping {
             HoldMode::OneNode => vec![node],
             HoldMode::Permits(permits) => {

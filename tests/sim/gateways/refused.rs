@@ -32,7 +32,7 @@ fn refused_watch_still_detects_removal() {
             let held: Vec<_> =
                 ensemble.paths().into_iter().filter(|path| is_lock(path) && path.contains("/a/")).collect();
             assert_eq!(held.len(), 1, "{held:?}");
-            ensemble.steal(&held[0]);
+            ensemble.delete_as_other_client(&held[0]);
             let noticed = async {
                 while permission.holds() {
                     sleep(Duration::from_millis(10)).await;

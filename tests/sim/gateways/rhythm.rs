@@ -7,7 +7,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::time::Instant;
 
 use super::gateway::{
-    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, WaitGateway, is_lock, key,
+    ClockSpeed, GatewaySettings, HoldMode, LockMode, LockWaitPlace, SimGateway, SimRequest, is_lock, key,
 };
 use crate::simulated_time;
 
@@ -42,7 +42,7 @@ fn set_retries_vary_their_rhythm() {
             let began = Instant::now();
             let set = gateway
                 .worker_handle()
-                .acquire(&want(&["a", "b"]), WaitGateway::Here)
+                .acquire(&want(&["a", "b"]), LockWaitPlace::Here)
                 .await
                 .expect("granted");
             assert!(began.elapsed() > LATENCY * 2 * 4, "not exercised: after {:?}", began.elapsed());

@@ -7,7 +7,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
-    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, T, WaitGateway, is_lock, key,
+    ClockSpeed, GatewaySettings, HoldMode, LockMode, LockWaitPlace, SimGateway, SimRequest, T, is_lock, key,
 };
 use crate::simulated_time;
 
@@ -27,7 +27,7 @@ fn locks(ensemble: &SimEnsemble) -> Vec<String> {
 async fn steal_one(ensemble: &SimEnsemble, name: &str) {
     loop {
         if let Some(made) = locks(ensemble).iter().find(|path| path.contains(&format!("/{name}/"))) {
-            return ensemble.steal(made);
+            return ensemble.delete_as_other_client(made);
         }
         sleep(Duration::from_millis(1)).await;
     }
@@ -50,7 +50,8 @@ fn set_losing_node_is_recreated_whole() {
             }
             wire.delay(FAR..FAR * 2);
             let door = gateway.worker_handle();
-            let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), WaitGateway::Here).await });
+            let asked =
+                spawn_local(async move { door.acquire(&want(&["a", "b"]), LockWaitPlace::Here).await });
             steal_one(&ensemble, stolen).await;
             let tenure = asked.await.expect("no panic").unwrap_or_else(|error| panic!("{stolen}: {error}"));
             let held = locks(&ensemble);

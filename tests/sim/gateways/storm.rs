@@ -83,7 +83,7 @@ async fn strike(accident: StormFault, ensemble: &SimEnsemble, wire: &Wire, dice:
     match accident {
         StormFault::LostReply => wire.lose_next_reply(),
         StormFault::LostRequest => wire.lose_next_request(),
-        StormFault::Blink => wire.blink(underway),
+        StormFault::Blink => wire.break_and_reconnect(underway),
         StormFault::Disconnect => {
             wire.disconnect(underway);
             sleep(while_it_lasts).await;
@@ -98,11 +98,11 @@ async fn strike(accident: StormFault, ensemble: &SimEnsemble, wire: &Wire, dice:
         StormFault::Expiry => wire.expire(),
         StormFault::Swap => {
             wire.swap_on_reconnect();
-            wire.blink(underway);
+            wire.break_and_reconnect(underway);
         }
         StormFault::Slow => wire.delay(Duration::ZERO..dice.within(&(Duration::ZERO..T / 10))),
         StormFault::Outage => {
-            ensemble.fail();
+            ensemble.lose_majority();
             sleep(while_it_lasts).await;
             ensemble.recover();
         }
@@ -112,7 +112,7 @@ async fn strike(accident: StormFault, ensemble: &SimEnsemble, wire: &Wire, dice:
             let mut locks = ensemble.paths();
             locks.retain(|path| is_lock(path));
             if !locks.is_empty() {
-                ensemble.steal(dice.one_of::<String>(&locks));
+                ensemble.delete_as_other_client(dice.one_of::<String>(&locks));
             }
         }
     }

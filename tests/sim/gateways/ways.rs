@@ -8,8 +8,8 @@ use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, Zk
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
-    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LockMode, SimGateway, SimRequest, T,
-    WaitGateway, is_lock, key,
+    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LockMode, LockWaitPlace, SimGateway,
+    SimRequest, T, is_lock, key,
 };
 use crate::{plan::ROOT, simulated_time};
 
@@ -39,14 +39,14 @@ fn request_is_forwarded_to_holding_gateway() {
             let door = other.worker_handle();
             let before = spawn_local(async move {
                 if waits_before {
-                    door.acquire(&want(T * 10), WaitGateway::Here)
+                    door.acquire(&want(T * 10), LockWaitPlace::Here)
                         .await
                         .expect("its turn in the end")
                         .mark_upstream_settled();
                 }
             });
             sleep(T / 10).await;
-            let told = other.worker_handle().acquire(&want(T), WaitGateway::Anywhere).await.map(drop);
+            let told = other.worker_handle().acquire(&want(T), LockWaitPlace::Anywhere).await.map(drop);
             let Err(AcquireError::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
             assert!(holds.is_target_of(&way) && !other.is_target_of(&way), "{waits_before}");
             tenure.mark_upstream_settled();
@@ -117,7 +117,7 @@ fn lock_node_names_own_member_only() {
                 }
             };
             take_foreign_lock(&stranger, &lock, &says).await;
-            let result = other.worker_handle().acquire(&want(T), WaitGateway::Anywhere).await.map(drop);
+            let result = other.worker_handle().acquire(&want(T), LockWaitPlace::Anywhere).await.map(drop);
             assert_eq!(result, Err(AcquireError::Locked), "deep: {deep}");
             assert!(other.stop().await);
         });

@@ -16,8 +16,8 @@ use tracing::info;
 
 use super::{
     gateway::{
-        AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LEAST_WAIT, LockMode, SimGateway,
-        SimRequest, T, WaitGateway, WorkerHandle, is_lock, key,
+        AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LEAST_WAIT, LockMode, LockWaitPlace,
+        SimGateway, SimRequest, T, WorkerHandle, is_lock, key,
     },
     judge::{LockJudge, StormKind},
 };
@@ -142,7 +142,7 @@ impl SimWorld {
         let left = || SimRequest { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
         loop {
             let waits =
-                if tries > 0 && is_forwardable(want) { WaitGateway::Anywhere } else { WaitGateway::Here };
+                if tries > 0 && is_forwardable(want) { LockWaitPlace::Anywhere } else { LockWaitPlace::Here };
             let way = match here_door.acquire(&left(), waits).await {
                 Err(AcquireError::Elsewhere(way)) => way,
                 other => return other.map(|tenure| (here, here_door, tenure)),
@@ -154,7 +154,7 @@ impl SimWorld {
                 // is replaced, its successor does not have the request.
                 Some(place) => {
                     let door = place.gateway().worker_handle();
-                    door.acquire(&left(), WaitGateway::AtHolder).await.map(|tenure| (place, door, tenure))
+                    door.acquire(&left(), LockWaitPlace::AtHolder).await.map(|tenure| (place, door, tenure))
                 }
                 None => Err(AcquireError::NotHolder),
             };
@@ -269,7 +269,7 @@ impl SimWorld {
             };
             let both = |key| [alone(key, HoldMode::Strict), alone(key, HoldMode::Cached)];
             for want in self.keys.iter().flat_map(both).chain([node_request(), permit_request()]) {
-                match self.gateways[at].gateway().worker_handle().acquire(&want, WaitGateway::Here).await {
+                match self.gateways[at].gateway().worker_handle().acquire(&want, LockWaitPlace::Here).await {
                     Ok(tenure) => tenure.mark_upstream_settled(),
                     Err(refused) => {
                         self.judge.report(format!("gateway {at} in the calm: {want:?}: {refused}"))

@@ -37,7 +37,7 @@ fn removal_of_any_node_ends_validity() {
             // Wait until the set has set its watches, which it does only if it holds for a while.
             sleep(T).await;
             assert!(dispatch.validity.may_send_at(locks.clock.now()));
-            ensemble.steal(&held.node_paths()[stolen]);
+            ensemble.delete_as_other_client(&held.node_paths()[stolen]);
             sleep(T / 10).await;
             assert!(!dispatch.validity.may_send_at(locks.clock.now()), "{stolen}");
             drop((dispatch, held));
@@ -80,7 +80,7 @@ fn nodes_of_two_transactions_are_no_set() {
                 kind: NodeCreateMode::EphemeralSequential,
             });
             live.client.commit(&steps.collect::<Vec<_>>()).await.expect("made");
-            session.ensemble.steal(&made[0]);
+            session.ensemble.delete_as_other_client(&made[0]);
             deaf.set(false);
             before.remove_nodes().await;
         });
@@ -173,7 +173,7 @@ fn removal_during_wait_is_seen() {
                 let made = nodes(&session).into_iter().filter(|path| !held.contains(path));
                 let of_key: Vec<_> = made.filter(|path| parent_of(path).ends_with(&parent)).collect();
                 assert_eq!(of_key.len(), 1, "{of_key:?}");
-                session.ensemble.steal(&of_key[0]);
+                session.ensemble.delete_as_other_client(&of_key[0]);
                 sleep(T / 4).await;
                 before.remove_nodes().await;
             });

@@ -1,7 +1,7 @@
 //! The data of lock nodes: that of an exclusive native holder names its gateway, so that requests can be forwarded
 //! to it.
 
-use fencegate_policies::plan::{ForeignLayout, LockLocation, LockMode};
+use fencegate_policies::plan::{ForeignLockLayout, LockLocation, LockMode};
 use fencegate_recipe::attempt::LockAttempt;
 use fencegate_zookeeper::session::client::ZkClient;
 
@@ -16,7 +16,7 @@ use crate::{
 #[test]
 fn only_exclusive_native_lock_names_gateway() {
     let curator =
-        LockLocation::Foreign { layout: ForeignLayout::CuratorReadWrite, path: "/app/locks/a".into() };
+        LockLocation::Foreign { layout: ForeignLockLayout::CuratorReadWrite, path: "/app/locks/a".into() };
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let live = session.live();

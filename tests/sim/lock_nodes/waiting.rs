@@ -56,7 +56,7 @@ fn request_without_free_permit_waits_quietly() {
         let first = hold(&session, LockKind::Permit).await;
         let second = hold(&session, LockKind::Permit).await;
         let place = nodes(&session).into_iter().find(|path| path.contains("-s2-")).expect("in line");
-        session.ensemble.steal(&place);
+        session.ensemble.delete_as_other_client(&place);
         let asked = count_requests(&session, |_| true);
         let third = semaphore(&session).await;
         let asker = &mut WaitingRequest::default();

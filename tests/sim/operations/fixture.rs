@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_idempotency::{
     OperationPermit, OperationToRecord,
     error::AdmitOperationError,
-    quota::QuotaOwner,
+    quota::OperationQuotaOwner,
     record::{OperationRecord, OperationState},
 };
 use fencegate_lock::manager::grant_guard::GrantGuard;
@@ -47,7 +47,7 @@ pub(super) fn operation(number: u8, under: &GrantGuard) -> OperationToRecord {
         method: "POST".into(),
         target: "/pay/1".into(),
         name: None,
-        owner: QuotaOwner { route: "pay".into(), client: None },
+        owner: OperationQuotaOwner { route: "pay".into(), client: None },
         memory: OperationQuota { route: 100, client: None },
     }
 }

@@ -139,7 +139,7 @@ fn record_lost_during_readmission_is_recreated() {
             if matches!(request, SessionRequest::Commit { steps } if steps.iter().any(admits_again))
                 && !gone.replace(true)
             {
-                ensemble.steal(&path);
+                ensemble.delete_as_other_client(&path);
             }
             ZkRequestFate::Passes
         });

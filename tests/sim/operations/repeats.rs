@@ -1,7 +1,7 @@
 //! Requests whose operation is already recorded: their answers, and when the operation may run again.
 
 use fencegate_idempotency::{
-    OperationOutcome, error::AdmitOperationError, quota::QuotaOwner, record::OperationState,
+    OperationOutcome, error::AdmitOperationError, quota::OperationQuotaOwner, record::OperationState,
 };
 use fencegate_policies::{operation::RequestFingerprint, plan::OperationQuota};
 
@@ -175,7 +175,7 @@ fn full_quota_refuses_new_operations_only() {
         let stage = OperationFixture::new().await;
         let shared = |number: u8, client: Option<&str>| {
             let mut wanted = stage.operation(number);
-            wanted.owner = QuotaOwner { route: "pay".into(), client: client.map(str::to_owned) };
+            wanted.owner = OperationQuotaOwner { route: "pay".into(), client: client.map(str::to_owned) };
             wanted.memory = OperationQuota { route: 3, client: client.map(|_| 2) };
             wanted
         };

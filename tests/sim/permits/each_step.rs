@@ -71,7 +71,7 @@ fn schedule_fault(
         let ours = |path: &&String| stage.ensemble.stat(path).map(|seen| seen.owner) == session;
         let steal = |permit: bool| {
             let found = stage.nodes().into_iter().filter(|path| path.contains("/permit-") == permit);
-            found.filter(|path| ours(&path)).for_each(|path| stage.ensemble.steal(&path));
+            found.filter(|path| ours(&path)).for_each(|path| stage.ensemble.delete_as_other_client(&path));
         };
         match accident {
             StepFault::LostAnswer => return ZkRequestFate::Done(unanswered()),

@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 use fencegate_lock::manager::{
     grant_guard::GrantGuard,
     lock_manager::AcquireError,
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
 };
 use fencegate_policies::{
     key::ResourceKey,
@@ -111,7 +111,7 @@ pub(super) fn spawn_acquire_queued(
         let mode = LockMode::Exclusive;
         let hold = LockReusePolicy::Strict;
         let wait = T * 20;
-        let waits = WaitGateway::Here;
+        let waits = LockWaitPlace::Here;
         let delay = None;
         let request =
             LockRequest { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };

@@ -4,7 +4,7 @@ use std::{cell::Cell, path::Path, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_config::process_context::ProcessContext;
 use fencegate_guard::{Guard, GuardConfig, open::UnstartedGuard};
-use fencegate_guard_store::store::{MoreChanges, RedbStore};
+use fencegate_guard_store::store::{CommitLoopState, RedbStore};
 use fencegate_http::network::listen_addr::ListenAddr;
 use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::{
@@ -76,7 +76,7 @@ pub(super) async fn run(start: GuardStartOptions) {
         loop {
             commits.wait_for_changes().await;
             disk.wait_written().await;
-            if commits.commit_pending() == MoreChanges::Never {
+            if commits.commit_pending() == CommitLoopState::Never {
                 return;
             }
         }
@@ -92,7 +92,7 @@ pub(super) async fn run(start: GuardStartOptions) {
     });
 
     let verifier = Arc::new(TicketVerifier::from_secret_file(&secrets.tickets()).expect("a secret"));
-    let shared = guard_process::assemble(&plan, &base, guard.clone(), Some(verifier), 1)
+    let shared = guard_process::build_worker_context(&plan, &base, guard.clone(), Some(verifier), 1)
         .expect("it needs no other file");
     let (_turns, told) = mpsc::unbounded_channel();
     let (listening, listens) = oneshot::channel();

@@ -386,11 +386,11 @@ async fn apply_fault(wire: &Wire, trouble: NetworkFault) {
         }
         NetworkFault::LosesRequest => wire.lose_next_request(),
         NetworkFault::LosesReply => wire.lose_next_reply(),
-        NetworkFault::Blinks => wire.blink(UndeliveredRequestFate::Lost),
+        NetworkFault::Blinks => wire.break_and_reconnect(UndeliveredRequestFate::Lost),
         NetworkFault::Slow(most) => wire.delay(Duration::ZERO..most),
         NetworkFault::Swaps => {
             wire.swap_on_reconnect();
-            wire.blink(UndeliveredRequestFate::Arrives);
+            wire.break_and_reconnect(UndeliveredRequestFate::Arrives);
         }
     }
 }

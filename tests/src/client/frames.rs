@@ -70,16 +70,16 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 /// An HTTP/2 connection.
-pub struct FrameClient(TcpStream);
+pub struct RawH2Client(TcpStream);
 
 /// A frame that was received.
 #[derive(Debug)]
-pub struct Frame {
+pub struct H2Frame {
     pub kind: u8,
     pub payload: Vec<u8>,
 }
 
-impl FrameClient {
+impl RawH2Client {
     /// Connects, and sends the preface.
     ///
     /// # Panics
@@ -138,20 +138,20 @@ impl FrameClient {
         self.0.write_all(&frames.concat()).await
     }
 
-    async fn next(&mut self) -> io::Result<Frame> {
+    async fn next(&mut self) -> io::Result<H2Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).await?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let mut payload = vec![0; usize::try_from(length).expect("24 bits")];
         self.0.read_exact(&mut payload).await?;
-        Ok(Frame { kind: head[3], payload })
+        Ok(H2Frame { kind: head[3], payload })
     }
 
     /// Reads until the next frame that `wanted` accepts.
     ///
     /// # Panics
     /// If no such frame arrives in time, or the connection ends.
-    pub async fn read_until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
+    pub async fn read_until(&mut self, wanted: impl Fn(&H2Frame) -> bool) -> H2Frame {
         let found = async {
             loop {
                 let frame = self.next().await.expect("connected");

@@ -4,18 +4,18 @@
 use fencegate_policies::{
     file::load,
     key::{
-        BodyValues, ConditionBody, ContentDeclaration, ExtractKeyError, HeaderLookup, InvalidKeyError,
-        RequestValues, ResourceKey,
+        BodyValues, ContentDeclaration, ExtractKeyError, HeaderLookup, InvalidKeyError, RequestValues,
+        ResourceKey, RouteConditionBody,
     },
     path::CanonicalPath,
     plan::{CommonServingPlan, FenceRule, FindRouteError},
 };
 
-use super::reading::{Reading, ReadingRow, RequestPart, parse_hex};
+use super::reading::{ParserReading, ParserReadingRow, RequestPart, parse_hex};
 
 /// The number of results of each kind, over all rows and readers.
 #[derive(Debug, Default)]
-pub struct ReadingCounts {
+pub struct KeyReadingCounts {
     /// The key is made from the value that the reader takes.
     pub same: usize,
     /// The gateway finds no value, and the reader finds none or an empty one, or refuses the text.
@@ -48,7 +48,7 @@ const JSON: ContentDeclaration<'static> =
 struct SampleRequest<'a> {
     query: Option<&'a str>,
     body: Option<BodyValues>,
-    condition_body: Option<ConditionBody>,
+    condition_body: Option<RouteConditionBody>,
 }
 
 impl RequestValues for SampleRequest<'_> {
@@ -60,7 +60,7 @@ impl RequestValues for SampleRequest<'_> {
         self.body.as_ref()
     }
 
-    fn condition_body(&self) -> Option<&ConditionBody> {
+    fn condition_body(&self) -> Option<&RouteConditionBody> {
         self.condition_body.as_ref()
     }
 }
@@ -73,16 +73,16 @@ impl Default for KeyReader {
 }
 
 impl KeyReader {
-    /// The value from which a key is made: [`Reading::Nothing`] if it is missing, [`Reading::Unreadable`] if the
+    /// The value from which a key is made: [`ParserReading::Nothing`] if it is missing, [`ParserReading::Unreadable`] if the
     /// request is refused.
-    pub fn reading(&self, part: RequestPart, text: &str) -> Reading {
+    pub fn reading(&self, part: RequestPart, text: &str) -> ParserReading {
         let key = match part {
             RequestPart::Path => {
                 let path = CanonicalPath::parse(text);
                 let decoded: String = path.segments().map(|segment| format!("/{segment}")).collect();
                 return match path.ambiguity() {
-                    None => Reading::Text(decoded.into()),
-                    Some(_) => Reading::Unreadable,
+                    None => ParserReading::Text(decoded.into()),
+                    Some(_) => ParserReading::Unreadable,
                 };
             }
             RequestPart::Query => self
@@ -95,7 +95,7 @@ impl KeyReader {
     }
 
     /// The value of a member of a JSON body, on a route for a service that reads integers of 64 bits exactly.
-    pub fn exact_reading(&self, text: &str) -> Reading {
+    pub fn exact_reading(&self, text: &str) -> ParserReading {
         self.body_reading("exact", text)
     }
 
@@ -118,22 +118,22 @@ impl KeyReader {
         *found.route.name == *"query-operation"
     }
 
-    fn body_reading(&self, route: &str, text: &str) -> Reading {
+    fn body_reading(&self, route: &str, text: &str) -> ParserReading {
         let fence = self.fence(route);
         match fence.parse_body(&JSON, text.as_bytes()) {
             Ok(body) => Self::key_reading(
                 fence.expand_all(&SampleRequest { body: Some(body), ..SampleRequest::default() }),
             ),
-            Err(_) => Reading::Unreadable,
+            Err(_) => ParserReading::Unreadable,
         }
     }
 
-    fn key_reading(key: Result<Vec<ResourceKey>, ExtractKeyError>) -> Reading {
+    fn key_reading(key: Result<Vec<ResourceKey>, ExtractKeyError>) -> ParserReading {
         match key.as_deref() {
-            Ok([key]) => Reading::Text(unescape(key).expect("an escaped value")),
+            Ok([key]) => ParserReading::Text(unescape(key).expect("an escaped value")),
             Ok(_) => panic!("one template, and several keys"),
-            Err(ExtractKeyError::Missing { .. }) => Reading::Nothing,
-            Err(_) => Reading::Unreadable,
+            Err(ExtractKeyError::Missing { .. }) => ParserReading::Nothing,
+            Err(_) => ParserReading::Unreadable,
         }
     }
 
@@ -146,20 +146,28 @@ impl KeyReader {
     ///
     /// # Errors
     /// Returns an error if a key would be made from another value than the one that a reader takes.
-    pub fn compare(&self, part: RequestPart, rows: &[ReadingRow]) -> Result<ReadingCounts, String> {
-        let mut seen = ReadingCounts::default();
+    pub fn compare(&self, part: RequestPart, rows: &[ParserReadingRow]) -> Result<KeyReadingCounts, String> {
+        let mut seen = KeyReadingCounts::default();
         for row in rows {
             let ours = self.reading(part, &row.text);
             for (name, theirs) in &row.readings {
                 match (&ours, theirs) {
-                    (Reading::Text(ours), Reading::Text(theirs)) if ours == theirs => seen.same += 1,
+                    (ParserReading::Text(ours), ParserReading::Text(theirs)) if ours == theirs => {
+                        seen.same += 1
+                    }
                     // A service that refuses a request changes nothing, so the key does not matter.
-                    (Reading::Text(_), Reading::Unreadable) => {}
-                    (Reading::Nothing, Reading::Nothing | Reading::Unreadable) => seen.absent += 1,
+                    (ParserReading::Text(_), ParserReading::Unreadable) => {}
+                    (ParserReading::Nothing, ParserReading::Nothing | ParserReading::Unreadable) => {
+                        seen.absent += 1
+                    }
                     // For the gateway an empty value is a missing one.
-                    (Reading::Nothing, Reading::Text(theirs)) if theirs.is_empty() => seen.absent += 1,
-                    (Reading::Unreadable, Reading::Text(_) | Reading::Other) => seen.refused += 1,
-                    (Reading::Unreadable, _) => {}
+                    (ParserReading::Nothing, ParserReading::Text(theirs)) if theirs.is_empty() => {
+                        seen.absent += 1
+                    }
+                    (ParserReading::Unreadable, ParserReading::Text(_) | ParserReading::Other) => {
+                        seen.refused += 1
+                    }
+                    (ParserReading::Unreadable, _) => {}
                     _ => {
                         return Err(format!(
                             "{:?}: {name} reads {theirs}, and a key is made of {ours}",

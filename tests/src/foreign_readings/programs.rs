@@ -13,8 +13,8 @@ use std::{
 use fencegate_testkit::scratch;
 
 use super::{
-    reading::{Reading, ReadingRow, RequestPart, folder, hex},
-    rows::{RowMatch, RowSpellings, SpelledValue},
+    reading::{ParserReading, ParserReadingRow, RequestPart, folder, hex},
+    rows::{RowSpellingMatch, RowSpellings, SpelledValue},
 };
 use crate::peers::ProxyProcess;
 
@@ -22,7 +22,7 @@ use crate::peers::ProxyProcess;
 ///
 /// # Panics
 /// If a program is missing, or does not answer.
-pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
+pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ParserReadingRow> {
     let mut readers = vec![
         ("php", program(part, "php", &["-n", "-d", "display_errors=stderr", "reader.php"], &[], texts)),
         ("python", program(part, "python3", &["reader.py"], &[], texts)),
@@ -44,26 +44,36 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
 ///
 /// # Panics
 /// If a release is missing, or does not answer.
-pub fn graphql_readings(node_path: &str, packages: &[&'static str], texts: &[String]) -> Vec<ReadingRow> {
+pub fn graphql_readings(
+    node_path: &str,
+    packages: &[&'static str],
+    texts: &[String],
+) -> Vec<ParserReadingRow> {
     let read = |package: &&'static str| {
         (*package, read_texts(&["env", node_path, "node", "graphql.mjs", package], texts))
     };
     to_rows(&packages.iter().map(read).collect::<Vec<_>>(), texts)
 }
 
-fn to_rows(readers: &[(&str, Vec<Reading>)], texts: &[String]) -> Vec<ReadingRow> {
+fn to_rows(readers: &[(&str, Vec<ParserReading>)], texts: &[String]) -> Vec<ParserReadingRow> {
     let row = |(at, text): (usize, &String)| {
         let readings = readers.iter().map(|(name, read)| ((*name).to_owned(), read[at].clone()));
-        ReadingRow { text: text.clone(), readings: BTreeMap::from_iter(readings) }
+        ParserReadingRow { text: text.clone(), readings: BTreeMap::from_iter(readings) }
     };
     texts.iter().enumerate().map(row).collect()
 }
 
-fn program(part: RequestPart, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
+fn program(
+    part: RequestPart,
+    name: &str,
+    script: &[&str],
+    more: &[&str],
+    texts: &[String],
+) -> Vec<ParserReading> {
     read_texts(&[&[name][..], script, &[part.as_str(), part.name()], more].concat(), texts)
 }
 
-fn read_texts(command: &[&str], texts: &[String]) -> Vec<Reading> {
+fn read_texts(command: &[&str], texts: &[String]) -> Vec<ParserReading> {
     let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
     run_reader(command, &lines)
 }
@@ -72,7 +82,7 @@ fn read_texts(command: &[&str], texts: &[String]) -> Vec<Reading> {
 ///
 /// # Panics
 /// If the program does not run, or does not take a row's own spelling for the row.
-pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
+pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowSpellingMatch>> {
     let word = |value: &SpelledValue| {
         let number = if matches!(value, SpelledValue::Number(_)) { "#" } else { "" };
         format!("{number}{}", hex(value.to_string().as_bytes()))
@@ -84,11 +94,11 @@ pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowMatch
     let mut read = run_reader(command, &lines.collect::<String>()).into_iter();
     let row_matches = |row: &&RowSpellings| {
         let itself = read.next().expect("one for each line");
-        assert!(matches!(itself, Reading::Text(_)), "{} {}: {itself}", row.how, row.row);
+        assert!(matches!(itself, ParserReading::Text(_)), "{} {}: {itself}", row.how, row.row);
         let to_match = |reading| match reading {
-            Reading::Unreadable => RowMatch::Refused,
-            reading if reading == itself => RowMatch::Same,
-            _ => RowMatch::Other,
+            ParserReading::Unreadable => RowSpellingMatch::Refused,
+            reading if reading == itself => RowSpellingMatch::Same,
+            _ => RowSpellingMatch::Other,
         };
         read.by_ref().take(row.spellings().count()).map(to_match).collect()
     };
@@ -96,7 +106,7 @@ pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowMatch
 }
 
 /// Runs a reader in `tests/readings`, which gets all lines at once and prints one reading for each.
-fn run_reader(command: &[&str], lines: &str) -> Vec<Reading> {
+fn run_reader(command: &[&str], lines: &str) -> Vec<ParserReading> {
     let home = scratch::temp_dir();
     let asked = home.path().join("asked");
     fs::write(&asked, lines).expect("a folder of our own");
@@ -112,27 +122,27 @@ fn run_reader(command: &[&str], lines: &str) -> Vec<Reading> {
     let complained = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{command:?}: {} {complained}", ran.status);
     let told = String::from_utf8(ran.stdout).expect("signs and hexadecimal digits");
-    let read: Option<Vec<Reading>> = told.lines().map(Reading::parse).collect();
+    let read: Option<Vec<ParserReading>> = told.lines().map(ParserReading::parse).collect();
     let read = read.unwrap_or_else(|| panic!("{command:?} says something else: {complained}"));
     assert_eq!(read.len(), lines.lines().count(), "{command:?}: {complained}");
     read
 }
 
 /// The paths with which nginx matches locations: decoded, with slashes merged and dots resolved.
-fn nginx(paths: &[String]) -> Vec<Reading> {
+fn nginx(paths: &[String]) -> Vec<ParserReading> {
     const SERVER: &str = "large_client_header_buffers 4 64k; keepalive_requests 1000000; default_type text/plain;\n\
                           server { listen LISTEN; location / { return 200 $uri; } }";
     let nginx = ProxyProcess::nginx_with(SERVER, "LISTEN", &[]);
     let mut connection = None;
     // A control character would end the request line or change the head, so it is not sent.
     let read = |path: &String| match path.contains(char::is_control) {
-        true => Reading::Unreadable,
-        false => asked(nginx.address, &mut connection, path),
+        true => ParserReading::Unreadable,
+        false => ask_nginx(nginx.address, &mut connection, path),
     };
     paths.iter().map(read).collect()
 }
 
-fn asked(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>, path: &str) -> Reading {
+fn ask_nginx(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>, path: &str) -> ParserReading {
     let mut connection = kept.take().unwrap_or_else(|| {
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("not zero");
@@ -158,9 +168,9 @@ fn asked(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>, path: &st
     connection.read_exact(&mut body).expect("a whole body");
     if status.starts_with("HTTP/1.1 200 ") {
         *kept = Some(connection);
-        Reading::Text(body)
+        ParserReading::Text(body)
     } else {
         // nginx closes the connection after a request that it cannot read.
-        Reading::Unreadable
+        ParserReading::Unreadable
     }
 }

@@ -19,7 +19,7 @@ pub enum RequestPart {
 
 /// The value that a program reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum ParserReading {
     /// The value is missing.
     Nothing,
     /// There are several values, or the value is not a text.
@@ -31,9 +31,9 @@ pub enum Reading {
 
 /// One text, and the reading of each program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadingRow {
+pub struct ParserReadingRow {
     pub text: String,
-    pub readings: BTreeMap<String, Reading>,
+    pub readings: BTreeMap<String, ParserReading>,
 }
 
 impl RequestPart {
@@ -59,16 +59,18 @@ impl RequestPart {
     ///
     /// # Panics
     /// If the file is missing or malformed.
-    pub fn load(self) -> Vec<ReadingRow> {
+    pub fn load(self) -> Vec<ParserReadingRow> {
         let text = fs::read_to_string(self.file()).expect("tests/readings");
-        text.lines().map(|line| ReadingRow::parse(line).unwrap_or_else(|| panic!("no row: {line}"))).collect()
+        text.lines()
+            .map(|line| ParserReadingRow::parse(line).unwrap_or_else(|| panic!("no row: {line}")))
+            .collect()
     }
 
     /// Stores rows of this part.
     ///
     /// # Panics
     /// If the file cannot be written.
-    pub fn store(self, rows: &[ReadingRow]) {
+    pub fn store(self, rows: &[ParserReadingRow]) {
         let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
         fs::write(self.file(), text).expect("the repository can be written");
     }
@@ -82,7 +84,7 @@ pub(super) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("readings")
 }
 
-impl Reading {
+impl ParserReading {
     /// Parses a reading as a reader program prints it.
     pub(super) fn parse(word: &str) -> Option<Self> {
         Some(match word {
@@ -111,7 +113,7 @@ pub(super) fn parse_hex(hex: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
-impl fmt::Display for Reading {
+impl fmt::Display for ParserReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("-"),
@@ -125,18 +127,19 @@ impl fmt::Display for Reading {
     }
 }
 
-impl ReadingRow {
+impl ParserReadingRow {
     fn parse(line: &str) -> Option<Self> {
         let mut members: Map<String, Value> = serde_json::from_str(line).ok()?;
         let Value::String(text) = members.remove("text")? else { return None };
-        let readings =
-            members.into_iter().map(|(name, word)| Some((name, Reading::parse_stored(word.as_str()?)?)));
+        let readings = members
+            .into_iter()
+            .map(|(name, word)| Some((name, ParserReading::parse_stored(word.as_str()?)?)));
         Some(Self { text, readings: readings.collect::<Option<_>>()? })
     }
 }
 
 /// The stored line of a row, which a later run parses.
-impl fmt::Display for ReadingRow {
+impl fmt::Display for ParserReadingRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{\"text\": {}", Value::from(self.text.as_str()))?;
         for (name, reading) in &self.readings {

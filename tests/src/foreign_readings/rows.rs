@@ -23,7 +23,7 @@ pub enum SpelledValue {
 
 /// The result of comparing one spelling with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowMatch {
+pub enum RowSpellingMatch {
     /// The spelling is the value of the row.
     Same,
     /// The spelling is the value of another row, or of none.
@@ -94,7 +94,7 @@ impl RowSpellings {
     /// # Panics
     /// If the number of results is not that of the spellings.
     #[must_use]
-    pub fn regrouped(&self, results: &[RowMatch]) -> Self {
+    pub fn regrouped(&self, results: &[RowSpellingMatch]) -> Self {
         assert_eq!(results.len(), self.spellings().count(), "{} {}", self.reader, self.how);
         let group = |wanted| {
             let with_result = self.spellings().zip(results);
@@ -104,9 +104,9 @@ impl RowSpellings {
                 .collect()
         };
         Self {
-            same: group(RowMatch::Same),
-            other: group(RowMatch::Other),
-            refused: group(RowMatch::Refused),
+            same: group(RowSpellingMatch::Same),
+            other: group(RowSpellingMatch::Other),
+            refused: group(RowSpellingMatch::Refused),
             ..self.clone()
         }
     }
@@ -282,7 +282,8 @@ mod tests {
     #[test]
     fn spellings_move_to_their_groups() {
         let row = row("int", &["42", "042"]);
-        let moved = row.regrouped(&[RowMatch::Same, RowMatch::Refused, RowMatch::Same]);
+        let moved =
+            row.regrouped(&[RowSpellingMatch::Same, RowSpellingMatch::Refused, RowSpellingMatch::Same]);
         assert_eq!(moved.same, [row.same[0].clone(), SpelledValue::Number(7)]);
         assert_eq!((moved.other.len(), &moved.refused), (0, &vec![row.same[1].clone()]));
     }

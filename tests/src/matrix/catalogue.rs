@@ -7,7 +7,7 @@ use super::{
         AccidentFn, client_hangups, clocks, disks, guards, holders, hops, interference, networks, operations,
         quorum, services,
     },
-    level::MatrixLevel::{self, Delay, Guard, None, Upstream},
+    level::TestedFencingLevel::{self, Delay, Guard, None, Upstream},
     matrix_case::{MatrixCase, MinimumCoverage},
     setup::{
         CaseSetup, ClientProtocol, ForwardMode, GuardSetup, HopSetup, NetworkSetup, OperationStore, PLAIN,
@@ -41,9 +41,9 @@ const RELAYED: CaseSetup = CaseSetup { hops: HopSetup::Relay, ..PLAIN };
 const FILTERED: CaseSetup = CaseSetup { hops: HopSetup::Filter, ..PLAIN };
 const OBSERVED: CaseSetup = CaseSetup { hops: HopSetup::ObservingFilter, ..PLAIN };
 
-const COMPARED: &[MatrixLevel] = &[Guard, Upstream];
-const GUARDED: &[MatrixLevel] = &[Guard];
-const NOWHERE: &[MatrixLevel] = &[];
+const COMPARED: &[TestedFencingLevel] = &[Guard, Upstream];
+const GUARDED: &[TestedFencingLevel] = &[Guard];
+const NOWHERE: &[TestedFencingLevel] = &[];
 
 /// An accident of the plain installation. Where tokens are compared no invariant is broken, and at level `none`, the
 /// control, one is.

@@ -101,7 +101,7 @@ impl ClientPool {
                 at: number % shared.gateways.len(),
                 dice: SeededRng::new(dice.next()),
             };
-            at_work.spawn(caller.calls());
+            at_work.spawn(caller.run_client());
         }
         Self { shared, at_work: Mutex::new(at_work), own: AtomicUsize::new(0) }
     }
@@ -227,7 +227,7 @@ struct ClientTask {
 }
 
 impl ClientTask {
-    async fn calls(mut self) {
+    async fn run_client(mut self) {
         let mut line = None;
         let mut errands = self.shared.errand.begin(self.number);
         for n in 0.. {

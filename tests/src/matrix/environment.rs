@@ -9,8 +9,8 @@ use super::{
     clients::ClientPool,
     gateway_node::GatewayNode,
     lease_work::lease_request,
-    level::MatrixLevel,
-    post_checks::{leftovers, read_watermarks},
+    level::TestedFencingLevel,
+    post_checks::{find_leftovers, read_watermarks},
     run_log::{AccidentTime, ClientAttempt, RunLog, attempt_id},
     service_relay::ServiceRelay,
     setup::{CaseSetup, ForwardMode},
@@ -34,7 +34,7 @@ pub struct RunEnvironment {
     /// The network namespaces of the gateways, if each has one.
     pub namespaces: Option<NetworkNamespaces>,
     pub guarded: GuardedSite,
-    pub level: MatrixLevel,
+    pub level: TestedFencingLevel,
     pub apparatus: CaseSetup,
     pub stations: Vec<GatewayNode>,
     /// The guards; empty at levels other than `guard`.
@@ -65,7 +65,7 @@ impl RunEnvironment {
     /// Sets up a run. Returns when clients send requests, and each gateway has served some of them.
     pub async fn open(
         apparatus: CaseSetup,
-        level: MatrixLevel,
+        level: TestedFencingLevel,
         seed: u64,
         ensemble: Ensemble,
         namespaces: Option<NetworkNamespaces>,
@@ -241,7 +241,7 @@ impl RunEnvironment {
         let Self { clients, guarded, stations, guards, ensemble, apparatus, .. } = self;
         let asked = clients.stop().await;
         let forwards = apparatus.requests == ForwardMode::Forward;
-        let leftovers = leftovers(&tree, &stations, &guards, forwards).await;
+        let leftovers = find_leftovers(&tree, &stations, &guards, forwards).await;
         let rows = guarded.site.origin.rows().await;
         let mut chronicle = RunLog::from_log(&guarded.site.origin.log());
         chronicle.marks = match guards.first() {

@@ -12,7 +12,7 @@ use std::{
 use fencegate_policies::token::FencingToken;
 
 use super::{
-    level::MatrixLevel,
+    level::TestedFencingLevel,
     run_log::{ExecutionInterval, KeyExecution, RunLog},
 };
 use crate::history::{History, Violation};
@@ -65,12 +65,12 @@ impl fmt::Display for InvariantViolation {
 }
 
 /// Checks a run against all invariants.
-pub fn find_violations(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
+pub fn find_violations(run: &RunLog, level: TestedFencingLevel) -> Vec<InvariantViolation> {
     // A comparing service keeps executions apart inside, so requests may overlap at its listener: judge only the
     // effects.
     let readings: &[ExecutionInterval] = match level {
-        MatrixLevel::Upstream => &[ExecutionInterval::Effect],
-        MatrixLevel::None | MatrixLevel::Delay | MatrixLevel::Guard => {
+        TestedFencingLevel::Upstream => &[ExecutionInterval::Effect],
+        TestedFencingLevel::None | TestedFencingLevel::Delay | TestedFencingLevel::Guard => {
             &[ExecutionInterval::Effect, ExecutionInterval::Door]
         }
     };
@@ -224,7 +224,7 @@ fn check_real_time(run: &RunLog) -> Vec<InvariantViolation> {
     found
 }
 
-fn check_watermarks(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
+fn check_watermarks(run: &RunLog, level: TestedFencingLevel) -> Vec<InvariantViolation> {
     let mut newest = BTreeMap::<&str, FencingToken>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes() && level.compares()) {
         let token = newest.entry(&deed.door.key).or_insert(deed.door.token);

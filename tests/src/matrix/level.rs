@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::origin::AccountIsolation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MatrixLevel {
+pub enum TestedFencingLevel {
     /// No protection, as with every lock without fencing.
     None,
     /// Time: after a holder that left no final record, the next holder waits until the former one's requests are
@@ -27,7 +27,7 @@ pub const RESPONSE: Duration = Duration::from_secs(4);
 /// The time within which every admitted request is over.
 pub const MAX_EXECUTION: Duration = Duration::from_secs(5);
 
-impl MatrixLevel {
+impl TestedFencingLevel {
     /// The name of the level in policies.
     pub const fn name(self) -> &'static str {
         match self {

@@ -6,7 +6,7 @@ use super::{
     accidents::AccidentFn,
     environment::{RunEnvironment, RunResult},
     invariants::{InvariantViolation, find_violations},
-    level::MatrixLevel,
+    level::TestedFencingLevel,
     setup::{CaseSetup, NetworkSetup},
     verdict::{RunVerdict, Verdict},
 };
@@ -18,10 +18,10 @@ pub struct MatrixCase {
     /// The number in the list of `tests/faults/README.md`.
     pub number: &'static str,
     /// The levels at which no invariant may be broken.
-    pub holds_at: &'static [MatrixLevel],
+    pub holds_at: &'static [TestedFencingLevel],
     /// The levels at which an invariant must be broken. Otherwise the accident would prove nothing at the other
     /// levels.
-    pub breaks_at: &'static [MatrixLevel],
+    pub breaks_at: &'static [TestedFencingLevel],
     pub apparatus: CaseSetup,
     pub accident: AccidentFn,
     pub least: MinimumCoverage,
@@ -45,7 +45,7 @@ pub struct MinimumCoverage {
 #[derive(Debug, Clone, Copy)]
 pub struct CaseRun {
     pub case: &'static MatrixCase,
-    pub level: MatrixLevel,
+    pub level: TestedFencingLevel,
     pub seed: u64,
 }
 
@@ -195,8 +195,8 @@ mod tests {
     const CASE: MatrixCase = MatrixCase {
         name: "nothing",
         number: "0",
-        holds_at: &[MatrixLevel::Guard],
-        breaks_at: &[MatrixLevel::None],
+        holds_at: &[TestedFencingLevel::Guard],
+        breaks_at: &[TestedFencingLevel::None],
         apparatus: PLAIN,
         accident: |_| Box::pin(async { Ok(Instant::now()) }),
         least: MinimumCoverage { executions: 0, hand_overs: 0, stale: 2, hit: 0 },
@@ -220,7 +220,7 @@ mod tests {
         KeyExecution { door, effect: AccountEffect { began, ended } }
     }
 
-    fn judge_run(level: MatrixLevel, stale: usize, chronicle: RunLog) -> (Verdict, String) {
+    fn judge_run(level: TestedFencingLevel, stale: usize, chronicle: RunLog) -> (Verdict, String) {
         let ruling = CaseRun { case: &CASE, level, seed: 1 }.judge(&RunResult { chronicle, stale, hit: 0 });
         (ruling.verdict, ruling.reason)
     }
@@ -228,21 +228,27 @@ mod tests {
     /// A run with fewer stale refusals than its case requires fails, whatever else it has shown.
     #[test]
     fn underexercised_run_fails() {
-        let (verdict, why) = judge_run(MatrixLevel::Guard, 1, RunLog::default());
+        let (verdict, why) = judge_run(TestedFencingLevel::Guard, 1, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "not exercised: 1 stale refusals and not 2"));
-        assert_eq!(judge_run(MatrixLevel::Guard, 2, RunLog::default()), (Verdict::Pass, String::new()));
+        assert_eq!(
+            judge_run(TestedFencingLevel::Guard, 2, RunLog::default()),
+            (Verdict::Pass, String::new())
+        );
     }
 
     /// A run at level `none` passes only if it breaks an invariant that needs fencing, and no other invariant.
     #[test]
     fn control_run_breaks_fenced_invariants_only() {
         // No service compares tokens at this level, so no request is refused as stale.
-        let (verdict, why) = judge_run(MatrixLevel::None, 0, RunLog::default());
+        let (verdict, why) = judge_run(TestedFencingLevel::None, 0, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "a control that breaks nothing"));
         let lost = RunLog { deeds: vec![loss()], ..RunLog::default() };
-        assert_eq!(judge_run(MatrixLevel::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
-        assert_eq!(judge_run(MatrixLevel::Guard, 2, lost.clone()).0, Verdict::Fail);
+        assert_eq!(judge_run(TestedFencingLevel::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
+        assert_eq!(judge_run(TestedFencingLevel::Guard, 2, lost.clone()).0, Verdict::Fail);
         let left = RunLog { leftovers: vec!["a node".into()], ..lost };
-        assert_eq!(judge_run(MatrixLevel::None, 0, left), (Verdict::Fail, "Rest 1: Rest: a node".to_owned()));
+        assert_eq!(
+            judge_run(TestedFencingLevel::None, 0, left),
+            (Verdict::Fail, "Rest 1: Rest: a node".to_owned())
+        );
     }
 }

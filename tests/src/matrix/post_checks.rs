@@ -39,7 +39,7 @@ pub(super) async fn read_watermarks(
 
 /// The nodes and gauges that have not gone in time. `forever`: lock nodes and held locks may stay, because gateways
 /// keep a key until another request waits for it.
-pub(super) async fn leftovers(
+pub(super) async fn find_leftovers(
     tree: &ZnodeTree,
     stations: &[GatewayNode],
     guards: &[Guard],

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use super::{
     client_protocol::ProtocolConfig,
     gateway_node::{ADMIN_TOKEN, GatewayNode},
-    level::{MAX_EXECUTION, MatrixLevel, RESPONSE},
+    level::{MAX_EXECUTION, RESPONSE, TestedFencingLevel},
     service_relay::ServiceRelay,
     setup::{CaseSetup, ClientProtocol, ForwardMode, GuardSetup, HopSetup, NetworkSetup, OperationStore},
     workload::WorkloadKind,
@@ -76,13 +76,13 @@ impl RunContext<'_> {
 /// The guards at level `guard`. The list is empty at other levels.
 pub(super) async fn guards(
     apparatus: &CaseSetup,
-    level: MatrixLevel,
+    level: TestedFencingLevel,
     place: &RunContext<'_>,
     tickets: Option<&Value>,
     relayed: &mut Vec<ServiceRelay>,
     kept: &mut RunResources,
 ) -> Vec<Guard> {
-    if level != MatrixLevel::Guard {
+    if level != TestedFencingLevel::Guard {
         return Vec::new();
     }
     let mut guards = Vec::new();
@@ -156,7 +156,7 @@ fn not_after_setting(hops: HopSetup) -> &'static str {
 /// The configuration of the n-th gateway, which is not started yet.
 pub(super) async fn create_gateway_node(
     apparatus: &CaseSetup,
-    level: MatrixLevel,
+    level: TestedFencingLevel,
     place: &RunContext<'_>,
     guards: &[Guard],
     tickets: Option<&Value>,
@@ -199,11 +199,11 @@ pub(super) async fn create_gateway_node(
         .with("/listeners/public/address", address.to_string())
         .with("/routes/0/fence/wait", "8s");
     let policy = match level {
-        MatrixLevel::None | MatrixLevel::Delay => {
+        TestedFencingLevel::None | TestedFencingLevel::Delay => {
             policy.with("/upstreams/ledger/not_after", not_after_setting(apparatus.hops))
         }
         // A comparing service refuses late requests itself, and a guard has its own setting.
-        MatrixLevel::Upstream | MatrixLevel::Guard => policy,
+        TestedFencingLevel::Upstream | TestedFencingLevel::Guard => policy,
     };
     let policy = apparatus.errand.routes(policy, &once_setting(apparatus.once));
     let policy = match apparatus.requests {
@@ -232,19 +232,24 @@ fn forwarding(policy: TestPolicy, port: u16) -> TestPolicy {
         .with("/routes/0/fence/forward", "holder")
 }
 
-fn at_level(guarded: &GuardedSite, level: MatrixLevel, name: &str, endpoints: &[SocketAddr]) -> TestPolicy {
+fn at_level(
+    guarded: &GuardedSite,
+    level: TestedFencingLevel,
+    name: &str,
+    endpoints: &[SocketAddr],
+) -> TestPolicy {
     let written: Vec<String> = endpoints.iter().map(|endpoint| format!("http://{endpoint}")).collect();
     let policy = match level {
-        MatrixLevel::Guard => {
+        TestedFencingLevel::Guard => {
             guarded.policy(name, endpoints).with("/upstreams/ledger/response_timeout", "12s")
         }
-        MatrixLevel::None | MatrixLevel::Upstream => guarded
+        TestedFencingLevel::None | TestedFencingLevel::Upstream => guarded
             .site
             .policy(name)
             .with("/upstreams/ledger/endpoints", written)
             .with("/upstreams/ledger/fencing", level.name())
             .with("/upstreams/ledger/response_timeout", "5s"),
-        MatrixLevel::Delay => guarded
+        TestedFencingLevel::Delay => guarded
             .site
             .policy(name)
             .with("/upstreams/ledger/endpoints", written)

@@ -110,7 +110,7 @@ impl SimEnsemble {
     }
 
     /// Takes the majority of servers away: connections break, no request is answered, and no session expires.
-    pub fn fail(&self) {
+    pub fn lose_majority(&self) {
         self.0.service.set(EnsembleHealth::Down);
         for wire in self.wires() {
             wire.break_off(UndeliveredRequestFate::Lost);
@@ -142,7 +142,7 @@ impl SimEnsemble {
     }
 
     /// Deletes a node as another client, if it exists and has no children.
-    pub fn steal(&self, path: &str) {
+    pub fn delete_as_other_client(&self, path: &str) {
         self.with_server(|server, _| server.steal(path));
     }
 

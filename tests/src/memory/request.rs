@@ -32,7 +32,7 @@ pub(super) enum ServerRequest {
         path: String,
     },
     Commit {
-        steps: Vec<OwnedStep>,
+        steps: Vec<OwnedMultiOp>,
     },
     Ephemerals {
         prefix: String,
@@ -45,7 +45,7 @@ pub(super) enum ServerRequest {
 
 /// A [`MultiOp`] that owns its data, so that it can be queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum OwnedStep {
+pub(super) enum OwnedMultiOp {
     Check { path: String, version: i32 },
     Create { path: String, data: Vec<u8>, kind: NodeCreateMode },
     Set { path: String, data: Vec<u8> },
@@ -66,7 +66,7 @@ pub(super) enum ServerAnswer {
 
 pub(super) type RequestOutcome = Result<ServerAnswer, MultiError>;
 
-impl From<&MultiOp<'_>> for OwnedStep {
+impl From<&MultiOp<'_>> for OwnedMultiOp {
     fn from(step: &MultiOp<'_>) -> Self {
         match *step {
             MultiOp::Check { path, version } => Self::Check { path: path.to_owned(), version },

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use fencegate_zookeeper::session::client::{MultiError, ZkError};
 
 use super::{
-    request::{OwnedStep, RequestOutcome, ServerAnswer, ServerRequest},
+    request::{OwnedMultiOp, RequestOutcome, ServerAnswer, ServerRequest},
     server_watches::{ServerWatches, WatchEvent, WatchKind},
     tree::ZnodeTree,
 };
@@ -216,10 +216,10 @@ impl SimServer {
     }
 
     /// Removes the parent as the other client, just before these steps, if it is due.
-    fn apply_churn(&mut self, steps: &[OwnedStep], now: Duration) {
+    fn apply_churn(&mut self, steps: &[OwnedMultiOp], now: Duration) {
         let Some(rhythm) = &mut self.rhythm else { return };
         let below = |path: &str| path.strip_prefix(&rhythm.parent).is_some_and(|rest| rest.starts_with('/'));
-        let meets = |step: &OwnedStep| matches!(step, OwnedStep::Create { path, .. } if below(path));
+        let meets = |step: &OwnedMultiOp| matches!(step, OwnedMultiOp::Create { path, .. } if below(path));
         if !steps.iter().any(meets) {
             return;
         }
@@ -280,17 +280,17 @@ fn single_outcome(result: Result<ServerAnswer, ZkError>) -> RequestOutcome {
 
 fn commit(
     tree: &mut ZnodeTree,
-    steps: &[OwnedStep],
+    steps: &[OwnedMultiOp],
     session: i64,
     zxid: i64,
 ) -> Result<Vec<Option<String>>, MultiError> {
-    let mut apply = |step: &OwnedStep| match step {
-        OwnedStep::Check { path, version } => tree.check(path, *version).map(|()| None),
-        OwnedStep::Create { path, data, kind } => {
+    let mut apply = |step: &OwnedMultiOp| match step {
+        OwnedMultiOp::Check { path, version } => tree.check(path, *version).map(|()| None),
+        OwnedMultiOp::Create { path, data, kind } => {
             tree.create(path, data, *kind, session, zxid).map(|(path, _)| Some(path))
         }
-        OwnedStep::Set { path, data } => tree.set(path, data, zxid).map(|()| None),
-        OwnedStep::Delete { path, version } => {
+        OwnedMultiOp::Set { path, data } => tree.set(path, data, zxid).map(|()| None),
+        OwnedMultiOp::Delete { path, version } => {
             tree.check(path, version.unwrap_or(-1)).and_then(|()| tree.delete(path, zxid)).map(|()| None)
         }
     };

@@ -108,7 +108,7 @@ impl Wire {
     }
 
     /// Breaks the connection. The client makes another one at once.
-    pub fn blink(&self, underway: UndeliveredRequestFate) {
+    pub fn break_and_reconnect(&self, underway: UndeliveredRequestFate) {
         self.break_off(underway);
         self.mend();
     }

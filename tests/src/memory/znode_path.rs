@@ -2,7 +2,7 @@
 
 use fencegate_zookeeper::session::client::{NodeCreateMode, ZkError};
 
-use super::request::{OwnedStep, ServerRequest};
+use super::request::{OwnedMultiOp, ServerRequest};
 
 /// Checks the paths of a request.
 ///
@@ -16,12 +16,12 @@ pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
         | ServerRequest::Seen { path }
         | ServerRequest::Data { path, .. }
         | ServerRequest::Sync { path }
-        | ServerRequest::Ephemerals { prefix: path } => plain(path),
-        ServerRequest::ChildrenOf { paths } => paths.iter().try_for_each(|path| plain(path)),
+        | ServerRequest::Ephemerals { prefix: path } => check_znode_path(path),
+        ServerRequest::ChildrenOf { paths } => paths.iter().try_for_each(|path| check_znode_path(path)),
         ServerRequest::Commit { steps } => steps.iter().try_for_each(|step| match step {
-            OwnedStep::Check { path, .. } | OwnedStep::Set { path, .. } => plain(path),
-            OwnedStep::Create { path, kind, .. } => check_create(path, *kind),
-            OwnedStep::Delete { path, .. } => check_delete(path),
+            OwnedMultiOp::Check { path, .. } | OwnedMultiOp::Set { path, .. } => check_znode_path(path),
+            OwnedMultiOp::Create { path, kind, .. } => check_create(path, *kind),
+            OwnedMultiOp::Delete { path, .. } => check_delete(path),
         }),
         ServerRequest::Ping | ServerRequest::Close => Ok(()),
     }
@@ -31,9 +31,11 @@ pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
 fn check_create(path: &str, kind: NodeCreateMode) -> Result<(), ZkError> {
     match kind {
         NodeCreateMode::EphemeralSequential => {
-            plain(path.strip_suffix('/').filter(|p| !p.is_empty()).unwrap_or(path))
+            check_znode_path(path.strip_suffix('/').filter(|p| !p.is_empty()).unwrap_or(path))
         }
-        NodeCreateMode::Persistent | NodeCreateMode::Container | NodeCreateMode::Ephemeral => plain(path),
+        NodeCreateMode::Persistent | NodeCreateMode::Container | NodeCreateMode::Ephemeral => {
+            check_znode_path(path)
+        }
     }
 }
 
@@ -41,10 +43,10 @@ fn check_delete(path: &str) -> Result<(), ZkError> {
     if path == "/" {
         return Err(ZkError::Refused("the root cannot be deleted".to_owned()));
     }
-    plain(path)
+    check_znode_path(path)
 }
 
-fn plain(path: &str) -> Result<(), ZkError> {
+fn check_znode_path(path: &str) -> Result<(), ZkError> {
     let refused = |why: &str| Err(ZkError::Refused(format!("{path:?} {why}")));
     let Some(segments) = path.strip_prefix('/') else { return refused("does not begin with a slash") };
     if path.chars().any(is_unsupported) {

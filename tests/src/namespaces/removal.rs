@@ -37,10 +37,10 @@ impl Drop for NamespaceCleanup {
 }
 
 /// Removes the namespaces of tests that were killed together with their cleanup.
-pub(super) fn sweep() {
+pub(super) fn remove_stale_namespaces() {
     for place in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = place.file_name().to_string_lossy().into_owned();
-        if is_left(&name) {
+        if is_stale_namespace(&name) {
             // A failure is ignored, because another process may remove the namespace at the same time.
             drop(Command::new("ip").args(["netns", "del", &name]).stderr(Stdio::null()).status());
         }
@@ -48,7 +48,7 @@ pub(super) fn sweep() {
 }
 
 /// True if the process that made this namespace has ended.
-fn is_left(name: &str) -> bool {
+fn is_stale_namespace(name: &str) -> bool {
     let owner = name.strip_prefix(OURS).and_then(|rest| rest.split('-').next());
     owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists())
 }

@@ -140,7 +140,7 @@ async fn namespaces_are_removed_on_drop() {
     for name in [&left, &ours] {
         shell(r#"ip netns add "$1""#, &[name]).expect("root");
     }
-    removal::sweep();
+    removal::remove_stale_namespaces();
     let there = [&left, &ours].map(|name| file(name).exists());
     shell(r#"ip netns del "$1""#, &[&ours]).expect("ours");
     assert_eq!(there, [false, true]);

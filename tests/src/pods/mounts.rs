@@ -34,7 +34,7 @@ impl VolumeMounts {
     }
 
     /// Replaces the container's paths in a text by the folders, and `0.0.0.0` by the pod's address.
-    pub(super) fn map(&self, text: &str) -> String {
+    pub(super) fn replace_mount_paths(&self, text: &str) -> String {
         let text = self.all.iter().fold(text.to_owned(), |text, mount| {
             text.replace(&mount.path, &mount.folder.display().to_string())
         });
@@ -49,7 +49,7 @@ impl VolumeMounts {
                 let file = mount.folder.join(name);
                 drop(fs::remove_file(&file));
                 let content = match std::str::from_utf8(content) {
-                    Ok(text) => self.map(text).into_bytes(),
+                    Ok(text) => self.replace_mount_paths(text).into_bytes(),
                     Err(_) => content.clone(),
                 };
                 fs::write(&file, content).expect("our own folder");

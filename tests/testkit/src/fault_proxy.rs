@@ -41,7 +41,7 @@ pub struct HeldBytes(Arc<ByteHoldState>);
 
 /// The message that is lost when a connection carrying a chosen text is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LostMessage {
+pub enum CutPoint {
     /// The server never gets the request.
     Question,
     /// The server has executed the request, and its answer is lost.
@@ -96,7 +96,7 @@ struct PendingFault {
 #[derive(Debug)]
 enum ConnectionFault {
     Hold(Arc<ByteHoldState>),
-    Cut(LostMessage),
+    Cut(CutPoint),
 }
 
 #[derive(Debug, Default)]
@@ -149,7 +149,7 @@ impl FaultProxy {
     ///
     /// # Panics
     /// If there is no free port or no thread.
-    pub fn balance(servers: &[SocketAddr]) -> Self {
+    pub fn start_balancing(servers: &[SocketAddr]) -> Self {
         Self::balance_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), servers)
     }
 
@@ -249,7 +249,7 @@ impl FaultProxy {
     }
 
     /// Cuts the next connection on which a client sends `words`, and loses its request or its answer.
-    pub fn cut_next(&self, words: &str, lost: LostMessage) {
+    pub fn cut_next(&self, words: &str, lost: CutPoint) {
         self.set_fault(words.into(), ConnectionFault::Cut(lost));
     }
 
@@ -439,11 +439,11 @@ impl ProxyState {
             }
             match self.take_fault(&tail, bytes) {
                 None => to.write_all(bytes).await?,
-                Some(ConnectionFault::Cut(LostMessage::Question)) => {
+                Some(ConnectionFault::Cut(CutPoint::Question)) => {
                     self.cut.notify_one();
                     return Err(ConnectionOver);
                 }
-                Some(ConnectionFault::Cut(LostMessage::Answer)) => {
+                Some(ConnectionFault::Cut(CutPoint::Answer)) => {
                     to.write_all(bytes).await?;
                     connection.loses_answer.store(true, Relaxed);
                 }

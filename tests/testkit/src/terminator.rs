@@ -185,7 +185,7 @@ pub struct TlsHandshake {
 }
 
 /// The client certificate that a terminator demands.
-pub enum ClientAuthMode<'a> {
+pub enum ClientCertificatePolicy<'a> {
     Anybody,
     SignedBy(&'a TestCa),
 }
@@ -197,7 +197,7 @@ impl TlsTerminator {
     /// If there is no free port.
     pub fn start(
         signed: &SignedCertificate,
-        clients: &ClientAuthMode<'_>,
+        clients: &ClientCertificatePolicy<'_>,
         protocols: &[&str],
         door: SocketAddr,
     ) -> Self {
@@ -227,7 +227,7 @@ impl TlsTerminator {
     pub fn set_certificate(
         &self,
         signed: &SignedCertificate,
-        clients: &ClientAuthMode<'_>,
+        clients: &ClientCertificatePolicy<'_>,
         protocols: &[&str],
     ) {
         *lock(&self.shown) = config(signed, clients, protocols);
@@ -270,14 +270,18 @@ async fn pass(
     drop(copy_bidirectional(&mut inside, &mut outside).await);
 }
 
-fn config(signed: &SignedCertificate, clients: &ClientAuthMode<'_>, protocols: &[&str]) -> Arc<ServerConfig> {
+fn config(
+    signed: &SignedCertificate,
+    clients: &ClientCertificatePolicy<'_>,
+    protocols: &[&str],
+) -> Arc<ServerConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("the library's own versions");
     let builder = match clients {
-        ClientAuthMode::Anybody => builder.with_no_client_auth(),
-        ClientAuthMode::SignedBy(authority) => {
+        ClientCertificatePolicy::Anybody => builder.with_no_client_auth(),
+        ClientCertificatePolicy::SignedBy(authority) => {
             let roots = Arc::new(authority.roots());
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
             builder.with_client_cert_verifier(verifier.expect("there is a root"))

@@ -52,7 +52,8 @@ pub(super) async fn operation(
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
     let open = seen.locks.unresolved_operations().await.map_err(AdminRefusal::from)?;
-    let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
+    let one =
+        open.iter().find(|one| one.reference == reference).ok_or_else(|| not_in_doubt_error(&reference))?;
     let page = ResolveOperationPage {
         one: operation_row(one, seen.key_redaction()),
         csrf: seen.csrf.as_str(),
@@ -86,7 +87,7 @@ pub(super) fn check_confirmation(confirm: &str, reference: &str) -> Result<(), A
     (confirm.trim() == reference).then_some(()).ok_or_else(differs)
 }
 
-pub(super) fn not_open_error(reference: &str) -> AdminRefusal {
+pub(super) fn not_in_doubt_error(reference: &str) -> AdminRefusal {
     AdminRefusal::new(
         AdminErrorCode::NotFound,
         format!("nothing is in doubt under the reference `{reference}` any more"),

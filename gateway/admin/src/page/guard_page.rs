@@ -10,7 +10,7 @@ use axum::{
 use fencegate_process::registry::MetricSnapshot;
 
 use super::{
-    forms::{ResolveForm, ResolveOperationPage, check_confirmation, not_open_error},
+    forms::{ResolveForm, ResolveOperationPage, check_confirmation, not_in_doubt_error},
     layout::{
         CounterRow, ErrorPage, FlashMessage, HtmlPage, ProcessStatus, Tile, UnresolvedOperationRow, VERSION,
         asset_routes, format_millis, format_now, format_time, format_unix_seconds,
@@ -184,8 +184,10 @@ async fn operation(
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
     let open = seen.unknown_outcomes().await.map_err(|refused| store_unavailable_error(&refused))?;
-    let one =
-        open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
+    let one = open
+        .into_iter()
+        .find(|one| one.reference == reference)
+        .ok_or_else(|| not_in_doubt_error(&reference))?;
     let page = ResolveOperationPage { one: operation_row(one), csrf: seen.csrf.as_str(), version: VERSION };
     Ok(HtmlPage(page).into_response())
 }

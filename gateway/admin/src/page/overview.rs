@@ -158,7 +158,7 @@ impl OverviewPage {
             at: format_now(),
             state: process_status(seen),
             note,
-            troubles: troubles(&counted, seen),
+            troubles: current_runbook_issues(&counted, seen),
             tiles: tiles(&counted, &survey, &sessions, &safety),
             waits,
             wanted: survey.wanted,
@@ -197,7 +197,7 @@ fn process_status(seen: &GatewayAdminState) -> ProcessStatus {
     }
 }
 
-fn troubles(counted: &MetricSnapshot, seen: &GatewayAdminState) -> Vec<RunbookIssue> {
+fn current_runbook_issues(counted: &MetricSnapshot, seen: &GatewayAdminState) -> Vec<RunbookIssue> {
     let reload = (counted.sum("fencegate_config_last_reload_successful", None) < 1.0).then(|| RunbookIssue {
         text: "The last reload was refused, and the plan before it is in force: the file has mistakes, or needs a restart. \
                `fencegate reload --dry-run` says which."

@@ -28,23 +28,23 @@ pub(super) async fn runbook() -> Response {
 /// The runbook as HTML. Links within it work; links to other documents become text, because those are not here.
 fn render_html(markdown: &str) -> String {
     let mut events: Vec<Event<'_>> = Parser::new_ext(markdown, Options::ENABLE_TABLES).collect();
-    name_headings(&mut events);
+    add_heading_ids(&mut events);
     let mut followed = Vec::new();
     let mut shown = Vec::new();
     for event in events {
         match event {
             Event::Start(Tag::Link { ref dest_url, .. }) => {
-                followed.push(is_kept_link(dest_url));
-                shown.extend(is_kept_link(dest_url).then_some(event));
+                followed.push(is_allowed_link(dest_url));
+                shown.extend(is_allowed_link(dest_url).then_some(event));
             }
             Event::End(TagEnd::Link) => shown.extend(followed.pop().unwrap_or(true).then_some(event)),
             // Wide parts scroll on their own on a narrow screen.
             Event::Start(Tag::Table(_)) => {
-                shown.extend([markup("<div class=\"wide\" tabindex=\"0\">"), event])
+                shown.extend([raw_html_event("<div class=\"wide\" tabindex=\"0\">"), event])
             }
-            Event::End(TagEnd::Table) => shown.extend([event, markup("</div>")]),
-            Event::Start(Tag::CodeBlock(_)) => shown.push(markup("<pre tabindex=\"0\"><code>")),
-            Event::End(TagEnd::CodeBlock) => shown.push(markup("</code></pre>")),
+            Event::End(TagEnd::Table) => shown.extend([event, raw_html_event("</div>")]),
+            Event::Start(Tag::CodeBlock(_)) => shown.push(raw_html_event("<pre tabindex=\"0\"><code>")),
+            Event::End(TagEnd::CodeBlock) => shown.push(raw_html_event("</code></pre>")),
             event => shown.push(event),
         }
     }
@@ -53,17 +53,17 @@ fn render_html(markdown: &str) -> String {
     text
 }
 
-fn markup(text: &'static str) -> Event<'static> {
+fn raw_html_event(text: &'static str) -> Event<'static> {
     Event::Html(CowStr::Borrowed(text))
 }
 
 /// True for links within the document, and for links to public addresses.
-fn is_kept_link(url: &str) -> bool {
+fn is_allowed_link(url: &str) -> bool {
     url.starts_with('#') || url.starts_with("https://")
 }
 
 /// Gives each heading the id that links in the document use.
-fn name_headings(events: &mut [Event<'_>]) {
+fn add_heading_ids(events: &mut [Event<'_>]) {
     let mut heading = String::new();
     let mut began = None;
     for at in 0..events.len() {

@@ -33,7 +33,7 @@ pub struct RequestExplanation {
     pub policy: Option<MatchedRouteConfig>,
     /// The results of the spellings next to the request; absent unless they are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub variants: Option<Vec<VariantExplanation>>,
+    pub variants: Option<Vec<RespelledRequestExplanation>>,
 }
 
 impl RequestExplanation {
@@ -50,12 +50,12 @@ impl RequestExplanation {
 
 /// The result of a request in another spelling.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct VariantExplanation {
+pub struct RespelledRequestExplanation {
     /// The difference in spelling, such as `leading zero of `42``.
     pub spelling: String,
     /// The part of the request that differs: its target, a header field, or its body.
     pub written: String,
-    pub gives: VariantOutcome,
+    pub gives: RespellingOutcome,
     /// `None` if no route matches the request.
     pub route: Option<String>,
     /// Empty without a lock.
@@ -69,7 +69,7 @@ pub struct VariantExplanation {
 /// The result of a request in another spelling, compared with the request to explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum VariantOutcome {
+pub enum RespellingOutcome {
     /// The same keys, and no other.
     SameKey,
     /// The same keys, and an operation of another name: it is no repeat, and runs again.
@@ -85,7 +85,7 @@ pub enum VariantOutcome {
     Answered,
 }
 
-impl VariantOutcome {
+impl RespellingOutcome {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SameKey => "same key",
@@ -104,7 +104,7 @@ impl VariantOutcome {
     }
 }
 
-impl VariantExplanation {
+impl RespelledRequestExplanation {
     pub(super) fn new(
         spelling: String,
         written: String,
@@ -115,13 +115,15 @@ impl VariantExplanation {
         let is_same_operation = given.operation() == asked.operation();
         let asked = asked.keys();
         let gives = match () {
-            () if given.refused.is_some() => VariantOutcome::Refused,
-            () if given.answered.is_some() => VariantOutcome::Answered,
-            () if keys.is_empty() => VariantOutcome::Unfenced,
-            () if keys == asked && is_same_operation => VariantOutcome::SameKey,
-            () if keys == asked => VariantOutcome::AnotherOperation,
-            () if !asked.is_empty() && asked.iter().all(|key| keys.contains(key)) => VariantOutcome::MoreKeys,
-            () => VariantOutcome::AnotherKey,
+            () if given.refused.is_some() => RespellingOutcome::Refused,
+            () if given.answered.is_some() => RespellingOutcome::Answered,
+            () if keys.is_empty() => RespellingOutcome::Unfenced,
+            () if keys == asked && is_same_operation => RespellingOutcome::SameKey,
+            () if keys == asked => RespellingOutcome::AnotherOperation,
+            () if !asked.is_empty() && asked.iter().all(|key| keys.contains(key)) => {
+                RespellingOutcome::MoreKeys
+            }
+            () => RespellingOutcome::AnotherKey,
         };
         let RequestExplanation { route, refused, answered, .. } = given;
         Self { spelling, written, gives, route, keys, refused, answered }

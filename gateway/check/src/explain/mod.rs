@@ -49,7 +49,7 @@ use fencegate_proxy::{
     plan_context::WorkerPlanContext,
     request_context::{RequestArrival, RequestContext},
     steps::{
-        authenticate::TokenVerificationMode,
+        authenticate::AccessTokenSource,
         client_limit::ClientConcurrencyLimit,
         fence,
         key::{KeyedRequest, SourceValueRecorder},
@@ -65,7 +65,8 @@ use tokio_util::task::TaskTracker;
 pub use self::{
     explanation::{
         ExplainedKey, HoldExplanation, LockExplanation, MatchedRouteConfig, OperationExplanation,
-        RefusalExplanation, RequestExplanation, UpstreamExplanation, VariantExplanation, VariantOutcome,
+        RefusalExplanation, RequestExplanation, RespelledRequestExplanation, RespellingOutcome,
+        UpstreamExplanation,
     },
     request_diff::ForwardedRequestDiff,
     sample::{ParseSampleRequestError, SampleRequest, default_host},
@@ -90,8 +91,9 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
     // A name that does not have the form of its kind is ignored, as it is in a certificate.
     let client_name = kind.zip(sample.client_name.as_deref());
     let peer = unconnected_peer(client_name.and_then(|(kind, name)| ClientName::new(kind, name)));
-    let tokens = sample.access_token(&gateway.serving.jwt);
-    let DryRunResult { answer, context, keyed, sources } = dry_run_request(gateway, request, peer, tokens)?;
+    let tokens = sample.token_verification_mode(&gateway.serving.jwt);
+    let RequestSimulationResult { answer, context, keyed, sources } =
+        simulate_request(gateway, request, peer, tokens)?;
     let serving = &gateway.serving;
     let route = context.route().map(|id| serving.routes.get(id));
     let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
@@ -130,7 +132,7 @@ pub fn explain_with_variants(
     let nearby = variants::nearby_requests(sample, &asked.sources).into_iter();
     let compared = nearby.map(|variant| {
         let given = explain(gateway, &variant.request)?;
-        Ok(VariantExplanation::new(variant.spelling, variant.written, &asked, given))
+        Ok(RespelledRequestExplanation::new(variant.spelling, variant.written, &asked, given))
     });
     let variants = Some(compared.collect::<io::Result<_>>()?);
     Ok(RequestExplanation { variants, ..asked })
@@ -148,7 +150,7 @@ impl Handler<KeyedRequest> for RecordingHandler {
 }
 
 /// The state of a request at the end of the deciding steps.
-struct DryRunResult {
+struct RequestSimulationResult {
     answer: Result<Reply, Refusal>,
     context: Rc<RequestContext>,
     /// `None` if a deciding step has answered, so that the request does not reach the steps that act.
@@ -156,12 +158,12 @@ struct DryRunResult {
     sources: Vec<SourceValue>,
 }
 
-fn dry_run_request(
+fn simulate_request(
     gateway: &GatewayPlan,
     request: Request<Body>,
     peer: ConnectionInfo,
-    tokens: TokenVerificationMode,
-) -> io::Result<DryRunResult> {
+    tokens: AccessTokenSource,
+) -> io::Result<RequestSimulationResult> {
     let plan = Arc::new(gateway.serving.clone());
     let all = AllMetricFamilies::for_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
@@ -195,7 +197,7 @@ fn dry_run_request(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let answer = runtime.block_on(steps.handle(arrived));
     let keyed = recorder.0.take();
-    Ok(DryRunResult { answer, context, keyed, sources: values.take() })
+    Ok(RequestSimulationResult { answer, context, keyed, sources: values.take() })
 }
 
 /// The connection of the sample's client, which does not exist. If there is a name, the client has presented a

@@ -7,7 +7,7 @@ use fencegate_process::display::sanitize;
 use serde_json::Value;
 
 use super::explanation::{
-    HoldExplanation, LockExplanation, MatchedRouteConfig, RequestExplanation, VariantExplanation,
+    HoldExplanation, LockExplanation, MatchedRouteConfig, RequestExplanation, RespelledRequestExplanation,
 };
 
 fn write_line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
@@ -100,7 +100,7 @@ impl Display for SourceValueText<'_> {
 const WIDEST: usize = 64;
 
 /// A table of the spellings, one per line.
-fn write_variants(f: &mut Formatter<'_>, variants: &[VariantExplanation]) -> fmt::Result {
+fn write_variants(f: &mut Formatter<'_>, variants: &[RespelledRequestExplanation]) -> fmt::Result {
     let shorten = |text: &str| {
         let text = sanitize(text);
         match text.char_indices().nth(WIDEST) {
@@ -110,7 +110,8 @@ fn write_variants(f: &mut Formatter<'_>, variants: &[VariantExplanation]) -> fmt
     };
     let head = ["spelling", "request", "gives", "route", ""].map(str::to_owned);
     let rows = variants.iter().map(|variant| {
-        let VariantExplanation { spelling, written, gives, route, keys, refused, answered } = variant;
+        let RespelledRequestExplanation { spelling, written, gives, route, keys, refused, answered } =
+            variant;
         let detail = match (refused, answered) {
             (Some(refused), _) => {
                 format!("{} {}", refused.status, refused.reason.unwrap_or("by the HTTP library"))

@@ -9,7 +9,7 @@ use fencegate_policies::{
     key::ClaimValues,
     plan::{BindAddress, JwtSettings},
 };
-use fencegate_proxy::steps::authenticate::TokenVerificationMode;
+use fencegate_proxy::steps::authenticate::AccessTokenSource;
 use fencegate_ticket::AccessToken;
 use hyper::{
     HeaderMap, Method, Request, StatusCode, Uri,
@@ -100,15 +100,15 @@ impl SampleRequest {
 
     /// The token of the request: the sample's claims, or else a real token in the fields, which is verified if
     /// the keys of its issuer are in a file. Nothing is fetched.
-    pub(super) fn access_token(&self, jwt: &JwtSettings) -> TokenVerificationMode {
+    pub(super) fn token_verification_mode(&self, jwt: &JwtSettings) -> AccessTokenSource {
         let Some(claims) = &self.claims else {
             // A file that cannot be used is reported by `check --online`.
             let opened = AccessTokenAuthenticator::open_unfetched(jwt).ok().flatten();
-            return TokenVerificationMode::Verified(opened);
+            return AccessTokenSource::Verified(opened);
         };
         // Claims that are ambiguous have no values; a gateway would refuse the token.
         let claims = ClaimValues::parse(claims.as_bytes(), &jwt.claims).unwrap_or_default();
-        TokenVerificationMode::Sample(Arc::new(AccessToken::for_display(claims)))
+        AccessTokenSource::Sample(Arc::new(AccessToken::for_display(claims)))
     }
 
     /// The request as the HTTP library would deliver it, or its refusal.

@@ -55,7 +55,7 @@ impl KeyRulesDrainGate {
     }
 
     /// True if no request runs in this generation, nor in the generations before it.
-    pub fn is_over(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.is_open() && self.running.is_empty()
     }
 

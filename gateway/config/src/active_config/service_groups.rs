@@ -12,7 +12,7 @@ use super::key_generation::{KeyRulesDrainGate, dedup_generations};
 
 /// The identity of a service: the name and the endpoints of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UpstreamServiceIdentity {
+pub(super) struct UpstreamNameAndEndpoints {
     name: Arc<str>,
     endpoints: Vec<CanonicalAddress>,
 }
@@ -20,7 +20,7 @@ pub(super) struct UpstreamServiceIdentity {
 /// An upstream, and the present key generation of its service.
 #[derive(Debug, Clone)]
 pub(super) struct UpstreamKeyRulesGate {
-    location: UpstreamServiceIdentity,
+    location: UpstreamNameAndEndpoints,
     pub(super) generation: Arc<KeyRulesDrainGate>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct UpstreamKeyRulesGate {
 pub(super) struct ServiceGroupChange<'e> {
     pub(super) before: Vec<&'e UpstreamKeyRulesGate>,
     /// The upstreams of the new plan, each with its index.
-    pub(super) after: Vec<(usize, UpstreamServiceIdentity)>,
+    pub(super) after: Vec<(usize, UpstreamNameAndEndpoints)>,
     pub(super) keys: KeyRulesChange,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum KeyRulesChange {
     Moved,
 }
 
-impl UpstreamServiceIdentity {
+impl UpstreamNameAndEndpoints {
     pub(super) fn with_generation(self, term: Arc<KeyRulesDrainGate>) -> UpstreamKeyRulesGate {
         UpstreamKeyRulesGate { location: self, generation: term }
     }
@@ -52,10 +52,10 @@ impl UpstreamServiceIdentity {
 
 impl ServiceGroupChange<'_> {
     /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
-    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamServiceIdentity> {
+    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamNameAndEndpoints> {
         let mut names = HashSet::new();
         let mut endpoints = HashSet::new();
-        let mut adds = |place: &UpstreamServiceIdentity| {
+        let mut adds = |place: &UpstreamNameAndEndpoints| {
             let name = names.insert(place.name.clone());
             place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
         };
@@ -72,14 +72,16 @@ impl ServiceGroupChange<'_> {
 }
 
 /// The identities of the upstreams of a plan, in the order of the plan.
-pub(super) fn upstream_identities(plan: &CommonServingPlan) -> impl Iterator<Item = UpstreamServiceIdentity> {
+pub(super) fn upstream_identities(
+    plan: &CommonServingPlan,
+) -> impl Iterator<Item = UpstreamNameAndEndpoints> {
     // Two spellings of an address give equal values of `CanonicalAddress`: `localhost:80` and `127.0.0.1:80` are one
     // service.
     let spots =
         |of: &Upstream| of.endpoints.iter().map(|endpoint| CanonicalAddress::parse(endpoint)).collect();
     plan.upstreams
         .iter()
-        .map(move |of| UpstreamServiceIdentity { name: of.name.clone(), endpoints: spots(of) })
+        .map(move |of| UpstreamNameAndEndpoints { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// Groups the upstreams that are still known and those of `plan`. Two are in one group if they share a name, an
@@ -90,7 +92,7 @@ pub(super) fn group_services<'e>(
     plan: &CommonServingPlan,
     rekeyed: &[String],
 ) -> Vec<ServiceGroupChange<'e>> {
-    let after: Vec<UpstreamServiceIdentity> = upstream_identities(plan).collect();
+    let after: Vec<UpstreamNameAndEndpoints> = upstream_identities(plan).collect();
     let begin = before.len();
     let mut kin = DisjointSet::new(begin + after.len());
     let mut names = HashMap::new();

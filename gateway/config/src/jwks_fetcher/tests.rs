@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use fencegate_ticket::{
-    InvalidTenureTicketError, KeysUnavailableError, TicketClaims, TicketError, TicketSigner, TicketVerifier,
+    InvalidTenureTicketError, TicketClaims, TicketSigner, TicketVerificationError, TicketVerifier,
+    VerifyingKeysUnavailableError,
     jwks::{self, PublicKey},
     keys::SigningKeyPair,
 };
@@ -40,7 +41,7 @@ fn signed_ticket(pair: &SigningKeyPair) -> String {
     TicketSigner::with_key(pair).sign(&claims, NOW)
 }
 
-fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketError> {
+fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketVerificationError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
@@ -126,7 +127,7 @@ fn bad_response_keeps_old_keys() {
         let verifier = &verifier;
         assert_eq!(
             verify(verifier, &signed_ticket(&old)),
-            Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)),
+            Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey)),
             "no key yet"
         );
         server.publish_keys(&[&old]);
@@ -155,7 +156,7 @@ fn bad_response_keeps_old_keys() {
         assert_eq!(verify(verifier, &signed_ticket(&new)), Ok(()));
         assert_eq!(
             verify(verifier, &signed_ticket(&old)),
-            Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)),
+            Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey)),
             "known, and removed"
         );
     });
@@ -202,7 +203,7 @@ fn waiting_ends_with_next_fetch() {
         assert_eq!(keys.wait_refreshed().await, Ok(()));
         assert_eq!(verify(&verifier, &signed_ticket(&key)), Ok(()));
         server.set_answer("503 Service Unavailable", "");
-        assert_eq!(keys.wait_refreshed().await, Err(KeysUnavailableError));
+        assert_eq!(keys.wait_refreshed().await, Err(VerifyingKeysUnavailableError));
         assert_eq!(verify(&verifier, &signed_ticket(&key)), Ok(()), "the old keys");
         server.publish_keys(&[&key]);
         assert_eq!(keys.wait_refreshed().await, Ok(()));

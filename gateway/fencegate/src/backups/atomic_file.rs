@@ -75,7 +75,7 @@ impl AtomicBackupFile {
             io::ErrorKind::AlreadyExists => WriteBackupError::Exists { path: path.display().to_string() },
             _ => WriteBackupError::io(&path, failed.error),
         })?;
-        sync_folder(&path).map_err(|source| WriteBackupError::io(&path, source))?;
+        fsync_parent_dir(&path).map_err(|source| WriteBackupError::io(&path, source))?;
         Ok(header)
     }
 
@@ -115,6 +115,6 @@ pub(super) fn parent_folder(path: &Path) -> &Path {
 }
 
 /// Writes the names in the folder of this file to the disk.
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+pub(super) fn fsync_parent_dir(path: &Path) -> io::Result<()> {
     File::open(parent_folder(path))?.sync_all()
 }

@@ -16,7 +16,7 @@ use fencegate_guard_store::store::{
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempPath;
 
-use super::atomic_file::{OverwritePolicy, parent_folder, sync_folder};
+use super::atomic_file::{OverwritePolicy, fsync_parent_dir, parent_folder};
 
 /// The path of a store. While this value exists, no guard can start on the store at the path.
 pub struct RestoreTarget {
@@ -111,7 +111,7 @@ impl RestoreTarget {
             aside.iter().for_each(|aside| drop(move_back(aside, &self.path)));
             return Err(failed(failure.error));
         }
-        sync_folder(&self.path).map_err(failed)?;
+        fsync_parent_dir(&self.path).map_err(failed)?;
         let closed_for = restored.quarantine_length(&header);
         Ok(RestoredStore { header, aside, closed_for })
     }

@@ -241,7 +241,9 @@ pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraCommandErro
         let floor = era::find_epoch_floor(link, paths, &era, &SystemRandomness).await?;
         let InstallationMeta { uuid: ensemble, era, base, suspect, .. } = era.meta;
         let (state, state_unreadable) = match state {
-            Ok(records) => (HighestEpochTracker::from_records(records).baseline_for(&ensemble), None),
+            Ok(records) => {
+                (HighestEpochTracker::from_records(records).own_or_highest_record(&ensemble), None)
+            }
             Err(error) => (None, Some(error.to_string())),
         };
         let ours = state.as_ref().filter(|record| record.installation == ensemble);
@@ -274,7 +276,7 @@ fn bump(
         loop {
             round += 1;
             let era = era::read_meta(link, paths).await?;
-            let seen = state.baseline_for(request.name.unwrap_or(&era.meta.uuid));
+            let seen = state.own_or_highest_record(request.name.unwrap_or(&era.meta.uuid));
             let next = era_bump::next_era(link, paths, &era, seen.as_ref(), request, &SystemRandomness).await;
             let above = next.as_ref().map_or(0, |next| next.above);
             let bumped = match next {

@@ -32,7 +32,7 @@ pub(super) const UNREACHABLE: u8 = 69;
 /// command, the exit code tells that the command was not run.
 pub(super) fn exit_with_usage(mistake: &clap::Error) -> ! {
     let is_help = matches!(mistake.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if is_help || !is_command_runner(env::args_os()) {
+    if is_help || !is_run_under_lock(env::args_os()) {
         mistake.exit();
     }
     // The exit code matters more than the message, so a failure to print is ignored.
@@ -40,7 +40,7 @@ pub(super) fn exit_with_usage(mistake: &clap::Error) -> ! {
     process::exit(NOT_RUN.into())
 }
 
-fn is_command_runner(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
+fn is_run_under_lock(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
     let arguments: Vec<_> = arguments.into_iter().collect();
     let among = |word: &str| arguments.iter().skip(1).any(|argument| argument.as_ref() == word);
     (among("lock") || among("elect")) && among("--")
@@ -53,8 +53,8 @@ mod tests {
     /// Only `lock` or `elect` with a `--` runs a command.
     #[test]
     fn command_runner_needs_double_dash() {
-        assert!(is_command_runner(["fencegate", "lock", "a", "--", "true"]));
-        assert!(!is_command_runner(["fencegate", "lock", "show", "a"]));
-        assert!(!is_command_runner(["fencegate", "check", "--"]));
+        assert!(is_run_under_lock(["fencegate", "lock", "a", "--", "true"]));
+        assert!(!is_run_under_lock(["fencegate", "lock", "show", "a"]));
+        assert!(!is_run_under_lock(["fencegate", "check", "--"]));
     }
 }

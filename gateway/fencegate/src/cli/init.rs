@@ -17,7 +17,7 @@ use super::{
     out::{print_error, print_text, report_error},
     print::{self, StarterPolicy},
 };
-use crate::openapi::{self, ImportCounts, ImportedPolicy, MARK, OpenApiDocument};
+use crate::openapi::{self, MARK, OpenApiDocument, OpenApiImportCounts, OpenApiPolicyDraft};
 
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
@@ -35,7 +35,7 @@ pub(super) struct InitArgs {
 
 pub(super) fn run(arguments: &InitArgs) -> Result<(), ExitCode> {
     match (&arguments.openapi, arguments.starter, arguments.format) {
-        (Some(path), _, format) => import(path, format),
+        (Some(path), _, format) => import_openapi(path, format),
         (None, starter, OutputFormat::Json) => print_text(print::starters_json(starter)),
         (None, Some(starter), OutputFormat::Text) => print_text(starter.text()),
         (None, None, OutputFormat::Text) => print_text(print::starters()),
@@ -45,16 +45,16 @@ pub(super) fn run(arguments: &InitArgs) -> Result<(), ExitCode> {
 /// The description could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("FG0530: cannot read {name}; see whether the path is right, and whether this user may read it")]
-struct ReadDescriptionError {
+struct ReadOpenApiFileError {
     name: String,
     source: io::Error,
 }
 
-fn import(path: &Path, format: OutputFormat) -> Result<(), ExitCode> {
+fn import_openapi(path: &Path, format: OutputFormat) -> Result<(), ExitCode> {
     let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     let name = path.display().to_string();
     let bytes = read_bounded(path)
-        .map_err(|source| report_error(&ReadDescriptionError { name: name.clone(), source }))?;
+        .map_err(|source| report_error(&ReadOpenApiFileError { name: name.clone(), source }))?;
     let refused = |diagnostic: Diagnostic, text: &str| {
         print_error(diagnostic.render(&name, text));
         ExitCode::from(RUNTIME)
@@ -67,9 +67,9 @@ fn import(path: &Path, format: OutputFormat) -> Result<(), ExitCode> {
         let diagnostic = Diagnostic::new(DiagnosticCode::OpenApiUnreadable, "the file is not UTF-8 text");
         return Err(refused(diagnostic.with_remedy("save the file as UTF-8"), ""));
     }
-    let ImportedPolicy { text: policy, counts } =
+    let OpenApiPolicyDraft { text: policy, counts } =
         openapi::import(&text).map_err(|diagnostic| refused(diagnostic, &text))?;
-    let ImportCounts { operations, reads, fenced, doubtful, undecided, unfiltered } = counts;
+    let OpenApiImportCounts { operations, reads, fenced, doubtful, undecided, unfiltered } = counts;
     if format == OutputFormat::Json {
         let counts = json!({
             "operations": operations,

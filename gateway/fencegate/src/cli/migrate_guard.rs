@@ -15,7 +15,7 @@ use fencegate_guard_postgres::migration::{
     MigrationReport, MigrationState, StoreMigration, StoreMigrationError, StoreMigrationMode,
     StoreMigrationSummary,
 };
-use fencegate_policies::plan::StoreLocation;
+use fencegate_policies::plan::GuardStoreLocation;
 use fencegate_process::{display::FormattedDuration, randomness::SystemRandomness};
 use serde::Serialize;
 
@@ -107,7 +107,7 @@ pub(super) fn run(arguments: &MigrateGuardArgs) -> Result<(), ExitCode> {
     let MigrationTarget::Postgres = arguments.to;
     let file = config::resolve_file(arguments.policy.as_deref(), CommandHintTarget::Guard)?;
     let plan = policy::read_guard_quietly(&file)?;
-    let StoreLocation::Postgres(from) = &plan.store else {
+    let GuardStoreLocation::Postgres(from) = &plan.store else {
         print_error(format_args!(
             "error: {} names `store.redb`, and the store is to go into a database: write `store: {{postgres: {{url_file: \
              FILE}}}}` into it, or name another file with `-c`",

@@ -183,7 +183,7 @@ pub fn run() -> ExitCode {
         CliCommand::Reload(arguments) => reload::run(&arguments),
         CliCommand::Explain(arguments) => explain::run(&arguments).and_then(print_text),
         CliCommand::Init(arguments) => init::run(&arguments),
-        CliCommand::Schema { guard } => print_text(print::schema(guard)),
+        CliCommand::Schema { guard } => print_text(print::policy_json_schema(guard)),
         CliCommand::Completions { shell } => print_text(print::completions(command(), shell)),
         CliCommand::Man { into: None } => print_text(print::manual(command())),
         CliCommand::Man { into: Some(folder) } => print::write_manuals(command(), &folder)

@@ -93,7 +93,7 @@ pub(super) fn run(
                 let open = unresolved::find_unresolved(link, paths, base, reference).await?;
                 let done = *outcome == ResolvedOutcome::Done;
                 if !force {
-                    open.check_resolvable(done, plan.longest_dispatch())?;
+                    open.check_resolvable(done, plan.max_dispatch_start_delay())?;
                 }
                 open.resolve(link, done).await?;
                 Ok(match format {

@@ -75,7 +75,7 @@ pub(super) fn starters_json(one: Option<StarterPolicy>) -> String {
 }
 
 /// The schema. A test compares it with the fields that the reader of policies accepts.
-pub(super) fn schema(guard: bool) -> &'static str {
+pub(super) fn policy_json_schema(guard: bool) -> &'static str {
     match guard {
         false => schema::GATEWAY,
         true => schema::GUARD,
@@ -103,7 +103,9 @@ pub(super) fn completions(mut command: Command, shell: Shell) -> Vec<u8> {
 /// The manual page of the command alone. [`write_manuals`] writes the pages of its verbs.
 pub(super) fn manual(command: Command) -> Vec<u8> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(without_help(command)).render(&mut page).expect("memory takes every byte");
+    clap_mangen::Man::new(without_help_subcommand(command))
+        .render(&mut page)
+        .expect("memory takes every byte");
     page
 }
 
@@ -112,11 +114,11 @@ pub(super) fn manual(command: Command) -> Vec<u8> {
 /// # Errors
 /// Returns an error if a file cannot be written.
 pub(super) fn write_manuals(command: Command, folder: &Path) -> io::Result<()> {
-    clap_mangen::generate_to(without_help(command), folder)
+    clap_mangen::generate_to(without_help_subcommand(command), folder)
 }
 
 /// Removes the verb `help`: it prints what `--help` does, and needs no page.
-fn without_help(command: Command) -> Command {
+fn without_help_subcommand(command: Command) -> Command {
     command.disable_help_subcommand(true)
 }
 

@@ -12,7 +12,7 @@ use fencegate_verify::{
     effects::{EffectSelector, EffectSource},
     report::{CaseReport, CaseResultCounts, json, junit, text},
     service::{
-        DeadlineSupport, HeaderNameForm, KeysPerRequest, OutcomeProbeTemplate, SharedModeSupport,
+        DeadlineSupport, HeaderNameMapping, KeysPerRequest, OutcomeProbeTemplate, SharedModeSupport,
         TestedService,
     },
     template::RequestTemplate,
@@ -252,7 +252,7 @@ fn build_service(arguments: &VerifyArgs) -> Result<TestedService, String> {
         fencing_key: arguments.fencing_key.clone(),
         sharing: if arguments.shared { SharedModeSupport::TwoMarks } else { SharedModeSupport::Exclusive },
         reach,
-        names: if arguments.folded_names { HeaderNameForm::Folded } else { HeaderNameForm::Spelled },
+        names: if arguments.folded_names { HeaderNameMapping::Folded } else { HeaderNameMapping::Spelled },
         deadlines: if arguments.not_after { DeadlineSupport::Enforced } else { DeadlineSupport::Unclaimed },
         probe,
         sight: effect_source(arguments, &template)?,

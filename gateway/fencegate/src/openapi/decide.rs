@@ -6,27 +6,28 @@ use fencegate_policies::{
 };
 
 use super::{
-    operation::{ApiBody, ApiOperation, ApiOperations, BodyValue, ParameterPlace},
+    operation::{ApiOperation, ApiOperations, ApiRequestBody, ParameterPlace, RequiredBodyValue},
     overlap,
-    path::ApiPath,
+    path::OpenApiPathTemplate,
     policy_parts::{
         ENDPOINTS, FENCING, LISTENER_AND_ZOOKEEPER, ProposedKey, RESPONSE_TIMEOUT, UPSTREAM, route_lines,
     },
-    proposal::{Decision, Proposal, Proposals},
-    resources::{NamedResource, ResourceIndex, normalize},
-    schema::ValueForm,
+    proposal::{RouteFenceDecision, RouteProposal, RouteProposals},
+    resources::{NamedResource, ResourceIndex, normalize_parameter_name},
+    schema::KeyValueFormat,
 };
 
 /// Decides for each operation which route it gets. `prefix`: the path of the server, which stands before each
 /// path.
-pub(super) fn propose(read: ApiOperations, prefix: &str) -> Proposals {
+pub(super) fn propose(read: ApiOperations, prefix: &str) -> RouteProposals {
     let ApiOperations { operations, unread_paths } = read;
-    let paths: Vec<_> = operations.iter().map(|operation| ApiPath::parse(prefix, &operation.path)).collect();
+    let paths: Vec<_> =
+        operations.iter().map(|operation| OpenApiPathTemplate::parse(prefix, &operation.path)).collect();
     let mut index = ResourceIndex::default();
     for (operation, path) in operations.iter().zip(&paths) {
         path.iter().for_each(|path| index.add(path, operation.is_read()));
     }
-    let proposed = operations.iter().zip(paths).map(|(operation, path)| Proposal {
+    let proposed = operations.iter().zip(paths).map(|(operation, path)| RouteProposal {
         method: operation.method.clone(),
         path: format!("{prefix}{}", operation.path),
         decision: decide(operation, &path, &index),
@@ -34,18 +35,22 @@ pub(super) fn propose(read: ApiOperations, prefix: &str) -> Proposals {
         idempotency: idempotency_source(operation),
     });
     let mut proposals: Vec<_> = proposed.collect();
-    proposals.sort_by(|one, other| one.order().cmp(&other.order()));
+    proposals.sort_by(|one, other| one.route_sort_key().cmp(&other.route_sort_key()));
     let unread_paths = unread_paths.iter().map(|path| format!("{prefix}{path}")).collect();
-    let mut proposals = Proposals { proposals, unread_paths };
-    overlap::withdraw(&mut proposals);
+    let mut proposals = RouteProposals { proposals, unread_paths };
+    overlap::withdraw_overlapping_routes(&mut proposals);
     proposals
 }
 
-fn undecided(reason: impl Into<String>) -> Decision {
-    Decision::Undecided { reason: reason.into(), candidates: Vec::new() }
+fn undecided(reason: impl Into<String>) -> RouteFenceDecision {
+    RouteFenceDecision::Undecided { reason: reason.into(), candidates: Vec::new() }
 }
 
-fn decide(operation: &ApiOperation, path: &Result<ApiPath, String>, index: &ResourceIndex) -> Decision {
+fn decide(
+    operation: &ApiOperation,
+    path: &Result<OpenApiPathTemplate, String>,
+    index: &ResourceIndex,
+) -> RouteFenceDecision {
     let path = match path {
         Ok(path) => path,
         Err(reason) => return undecided(reason),
@@ -54,20 +59,20 @@ fn decide(operation: &ApiOperation, path: &Result<ApiPath, String>, index: &Reso
         return undecided("it has `servers` of its own, so its path may begin in another way");
     }
     if operation.is_read() {
-        return match try_route(&operation.method, &path.template, "none") {
-            Ok(_) => Decision::Read,
+        return match check_route_policy(&operation.method, &path.template, "none") {
+            Ok(_) => RouteFenceDecision::Read,
             Err(reason) => undecided(reason),
         };
     }
     let proposed = match path.variables.is_empty() {
-        false => key_of_path(operation, path, index),
-        true => key_of_values(operation, path, index),
+        false => decide_by_path_parameter(operation, path, index),
+        true => decide_by_required_value(operation, path, index),
     };
     match proposed {
-        Decision::Fence { key, mut doubts, .. } => {
+        RouteFenceDecision::Fence { key, mut doubts, .. } => {
             doubts.extend(operation.unread.iter().cloned());
-            match try_route(&operation.method, &path.template, &key.fence()) {
-                Ok(has_filter) => Decision::Fence { key, doubts, has_filter },
+            match check_route_policy(&operation.method, &path.template, &key.fence_yaml()) {
+                Ok(has_filter) => RouteFenceDecision::Fence { key, doubts, has_filter },
                 Err(reason) => undecided(reason),
             }
         }
@@ -76,11 +81,15 @@ fn decide(operation: &ApiOperation, path: &Result<ApiPath, String>, index: &Reso
 }
 
 /// A key for an operation whose path has parameters: the first parameter names the resource.
-fn key_of_path(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) -> Decision {
+fn decide_by_path_parameter(
+    operation: &ApiOperation,
+    path: &OpenApiPathTemplate,
+    index: &ResourceIndex,
+) -> RouteFenceDecision {
     let Some((first, rest)) = path.variables.split_first() else {
         return undecided("the path has no parameter");
     };
-    let filter = operation.path_form(&first.parameter).filter();
+    let filter = operation.path_form(&first.parameter).template_filter_suffix();
     let template = format!("{}/{{path.{}{filter}}}", first.collection, first.name);
     let mut doubts = Vec::new();
     if let Some(last) = rest.last() {
@@ -90,14 +99,14 @@ fn key_of_path(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) 
         ));
     }
     for other in rest.iter().filter(|other| other.collection != first.collection) {
-        if let Some(elsewhere) = index.locked_alone(&other.collection) {
+        if let Some(elsewhere) = index.single_resource_lock_path(&other.collection) {
             doubts.push(format!(
                 "`{elsewhere}` locks one of `{}` alone; if it is the same as `{{{}}}`, write `keys` with both",
                 other.collection, other.name
             ));
         }
     }
-    for (source, named) in named_values(operation, index, None) {
+    for (source, named) in values_naming_resources(operation, index, None) {
         if named.collection != first.collection {
             doubts.push(format!(
                 "`{{{source}}}` seems to name what `{}` locks; if this request changes that as well, write `keys` with both",
@@ -105,16 +114,20 @@ fn key_of_path(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) 
             ));
         }
     }
-    Decision::Fence { key: ProposedKey { template, is_set: false }, doubts, has_filter: false }
+    RouteFenceDecision::Fence { key: ProposedKey { template, is_set: false }, doubts, has_filter: false }
 }
 
 /// A key for an operation whose path has no parameters. A value that every request has names the resource, if
 /// a parameter of another path has the same name.
-fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) -> Decision {
+fn decide_by_required_value(
+    operation: &ApiOperation,
+    path: &OpenApiPathTemplate,
+    index: &ResourceIndex,
+) -> RouteFenceDecision {
     let own = path.template.rsplit('/').find(|segment| !segment.is_empty());
-    let named = named_values(operation, index, own);
-    let key = |value: &RequiredValue, collection: &str| ProposedKey {
-        template: format!("{collection}/{{{}{}}}", value.source, value.form.filter()),
+    let named = values_naming_resources(operation, index, own);
+    let key = |value: &RequiredKeyCandidate, collection: &str| ProposedKey {
+        template: format!("{collection}/{{{}{}}}", value.source, value.form.template_filter_suffix()),
         is_set: value.source.contains('*'),
     };
     let values = required_values(operation);
@@ -129,19 +142,19 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
             if source.starts_with("body:") || source.starts_with("form.") {
                 doubts.extend(body_doubts(&operation.body));
             }
-            Decision::Fence { key: key(value, resource.collection), doubts, has_filter: false }
+            RouteFenceDecision::Fence { key: key(value, resource.collection), doubts, has_filter: false }
         }
         [] => {
             let candidates: Vec<_> =
                 values.iter().take(MOST_CANDIDATES).map(|value| key(value, &value.name)).collect();
             let reason = match (candidates.is_empty(), &operation.body) {
                 (false, _) => "which of its values names the resource is not in the document",
-                (true, ApiBody::Other) => {
+                (true, ApiRequestBody::Other) => {
                     "its body is no JSON and no form, and nothing else that it has names a resource"
                 }
                 (true, _) => "nothing that each request has names a resource",
             };
-            Decision::Undecided { reason: reason.into(), candidates }
+            RouteFenceDecision::Undecided { reason: reason.into(), candidates }
         }
         several => {
             let find = |source: &str| values.iter().find(|value| value.source == source);
@@ -149,14 +162,17 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
                 several.iter().filter_map(|(source, named)| Some(key(find(source)?, named.collection)));
             let reason =
                 "several of its values name resources, and which of them it changes is not in the document";
-            Decision::Undecided { reason: reason.into(), candidates: keys.take(MOST_CANDIDATES).collect() }
+            RouteFenceDecision::Undecided {
+                reason: reason.into(),
+                candidates: keys.take(MOST_CANDIDATES).collect(),
+            }
         }
     }
 }
 
 /// The questions that the document leaves open about a key from the body.
-fn body_doubts(body: &ApiBody) -> Vec<String> {
-    let ApiBody::Values { is_optional, has_other_format, .. } = body else { return Vec::new() };
+fn body_doubts(body: &ApiRequestBody) -> Vec<String> {
+    let ApiRequestBody::Values { is_optional, has_other_format, .. } = body else { return Vec::new() };
     let mut doubts = Vec::new();
     if *is_optional {
         doubts.push("the document lets a request come without a body, and it would be refused".into());
@@ -172,15 +188,15 @@ const MOST_CANDIDATES: usize = 6;
 
 /// A value that every request of an operation has.
 #[derive(Debug, Clone)]
-struct RequiredValue {
+struct RequiredKeyCandidate {
     /// The source as a key writes it: `body:/order_id`.
     source: String,
     name: String,
-    form: ValueForm,
+    form: KeyValueFormat,
 }
 
 /// The values that every request of the operation has, without idempotency keys, which name no resource.
-fn required_values(operation: &ApiOperation) -> Vec<RequiredValue> {
+fn required_values(operation: &ApiOperation) -> Vec<RequiredKeyCandidate> {
     let mut values = Vec::new();
     for parameter in operation.parameters.iter().filter(|parameter| parameter.is_required) {
         let Some(form) = parameter.form.clone() else { continue };
@@ -190,10 +206,10 @@ fn required_values(operation: &ApiOperation) -> Vec<RequiredValue> {
             ParameterPlace::Query => format!("query.{name}"),
             ParameterPlace::Header => format!("header.{}", name.to_ascii_lowercase()),
         };
-        values.push(RequiredValue { source, name: name.clone(), form });
+        values.push(RequiredKeyCandidate { source, name: name.clone(), form });
     }
-    if let ApiBody::Values { values: of_body, .. } = &operation.body {
-        values.extend(of_body.iter().map(|BodyValue { source, name, form }| RequiredValue {
+    if let ApiRequestBody::Values { values: of_body, .. } = &operation.body {
+        values.extend(of_body.iter().map(|RequiredBodyValue { source, name, form }| RequiredKeyCandidate {
             source: source.clone(),
             name: name.clone(),
             form: form.clone(),
@@ -204,20 +220,20 @@ fn required_values(operation: &ApiOperation) -> Vec<RequiredValue> {
 }
 
 /// The values that seem to name a resource of another path, each with that resource.
-fn named_values<'i>(
+fn values_naming_resources<'i>(
     operation: &ApiOperation,
     index: &'i ResourceIndex,
     own: Option<&str>,
 ) -> Vec<(String, NamedResource<'i>)> {
     let named = required_values(operation).into_iter().filter_map(|value| {
-        let resource = index.named(&value.name, own)?;
+        let resource = index.find_named_resource(&value.name, own)?;
         Some((value.source, resource))
     });
     named.collect()
 }
 
 fn is_idempotency(name: &str) -> bool {
-    let name = normalize(name);
+    let name = normalize_parameter_name(name);
     name.contains("idempotency") || name == "paypalrequestid" || name == "requestid"
 }
 
@@ -228,16 +244,16 @@ fn idempotency_source(operation: &ApiOperation) -> Option<String> {
         .find(|parameter| parameter.place == ParameterPlace::Header && is_idempotency(&parameter.name));
     let in_header = of_header.map(|parameter| format!("header.{}", parameter.name.to_ascii_lowercase()));
     in_header.or_else(|| match &operation.body {
-        ApiBody::Values { values, .. } => {
+        ApiRequestBody::Values { values, .. } => {
             values.iter().find(|value| is_idempotency(&value.name)).map(|value| value.source.clone())
         }
-        ApiBody::None | ApiBody::Other => None,
+        ApiRequestBody::None | ApiRequestBody::Other => None,
     })
 }
 
 /// Checks a policy that has only this route. Returns whether each value has one spelling in its key, or the
 /// error of the policy.
-fn try_route(method: &str, path: &str, fence: &str) -> Result<bool, String> {
+fn check_route_policy(method: &str, path: &str, fence: &str) -> Result<bool, String> {
     let lines = route_lines("route", &[method], path, fence);
     let policy = format!(
         "{LISTENER_AND_ZOOKEEPER}upstreams:\n  {UPSTREAM}:\n{ENDPOINTS}\n{FENCING}\n{RESPONSE_TIMEOUT}\nroutes:\n{}\n",

@@ -51,23 +51,26 @@ impl OpenApiDocument {
             (Some(Value::String(version)), _) => version.clone(),
             // In YAML a version without quotes is a number.
             (Some(Value::Number(version)), _) => version.to_string(),
-            (Some(_), _) => return Err(at(not_openapi("`openapi` is no version", FIELDS), place())),
+            (Some(_), _) => return Err(with_place(not_openapi("`openapi` is no version", FIELDS), place())),
             (None, Some(_)) => {
                 let message = "the file describes an interface in Swagger 2.0, and not in OpenAPI 3";
                 let remedy = "convert it to OpenAPI 3.0: editors and generators of OpenAPI do so";
                 let place = FieldLocator::parse(text).find(&["swagger"]);
-                return Err(at(not_openapi(message, remedy), place));
+                return Err(with_place(not_openapi(message, remedy), place));
             }
             (None, None) => return Err(not_openapi("the file has no field `openapi`", FIELDS)),
         };
         if !["3.0", "3.1"].iter().any(|known| is_version(&version, known)) {
             let message = format!("the version `{}` of OpenAPI is not known", shorten(&version));
-            return Err(at(not_openapi(&message, "write the description in OpenAPI 3.0 or 3.1"), place()));
+            return Err(with_place(
+                not_openapi(&message, "write the description in OpenAPI 3.0 or 3.1"),
+                place(),
+            ));
         }
         if document.paths().is_none_or(Map::is_empty) {
             let place = FieldLocator::parse(text).find(&["paths"]);
             let remedy = "name a file whose `paths` has the requests of clients: events that a service sends have no routes";
-            return Err(at(not_openapi("the file has no `paths`", remedy), place));
+            return Err(with_place(not_openapi("the file has no `paths`", remedy), place));
         }
         Ok(document)
     }
@@ -97,7 +100,7 @@ impl OpenApiDocument {
 
     /// The value to which a JSON pointer leads. `pointer`: as in the fragment of a URL.
     fn at_pointer(&self, pointer: &str) -> Option<&Value> {
-        let mut names = pointer.strip_prefix('/')?.split('/').map(decode_name);
+        let mut names = pointer.strip_prefix('/')?.split('/').map(decode_pointer_segment);
         let first = self.root.get(&names.next()??)?;
         names.try_fold(first, |value, name| match value {
             Value::Object(members) => members.get(&name?),
@@ -108,7 +111,7 @@ impl OpenApiDocument {
 }
 
 /// Decodes one name of a JSON pointer (RFC 6901, section 6); `None` if it is not UTF-8.
-fn decode_name(name: &str) -> Option<String> {
+fn decode_pointer_segment(name: &str) -> Option<String> {
     let decoded = String::from_utf8(decode_escapes(name)).ok()?;
     Some(decoded.replace("~1", "/").replace("~0", "~"))
 }
@@ -124,7 +127,7 @@ fn not_openapi(message: &str, remedy: &str) -> Diagnostic {
     Diagnostic::new(DiagnosticCode::NotOpenApi, message).with_remedy(remedy)
 }
 
-fn at(diagnostic: Diagnostic, place: Option<SourceSpan>) -> Diagnostic {
+fn with_place(diagnostic: Diagnostic, place: Option<SourceSpan>) -> Diagnostic {
     match place {
         Some(place) => diagnostic.at(place),
         None => diagnostic,
@@ -166,7 +169,7 @@ fn parse_yaml(text: &str) -> Result<Value, Diagnostic> {
             }
         };
         let location = error.location().filter(|location| *location != Location::UNKNOWN);
-        at(diagnostic, location.map(|location| place(location.line(), location.column())))
+        with_place(diagnostic, location.map(|location| source_span(location.line(), location.column())))
     })
 }
 
@@ -175,10 +178,10 @@ fn json_diagnostic(error: &serde_json::Error) -> Diagnostic {
     let message = message.split(" at line ").next().unwrap_or_default();
     let diagnostic = unreadable(&format!("the file is not JSON: {message}"));
     let number = |given: usize| u64::try_from(given).unwrap_or(u64::MAX);
-    diagnostic.at(place(number(error.line()), number(error.column())))
+    diagnostic.at(source_span(number(error.line()), number(error.column())))
 }
 
-fn place(line: u64, column: u64) -> SourceSpan {
+fn source_span(line: u64, column: u64) -> SourceSpan {
     let number = |given: u64| usize::try_from(given).unwrap_or(usize::MAX).max(1);
     SourceSpan { line: number(line), column: number(column), width: 1 }
 }

@@ -30,8 +30,8 @@ use fencegate_policies::diagnostics::Diagnostic;
 
 pub use self::{
     document::OpenApiDocument,
-    policy_text::{ImportedPolicy, MARK},
-    proposal::ImportCounts,
+    policy_text::{MARK, OpenApiPolicyDraft},
+    proposal::OpenApiImportCounts,
 };
 use self::{operation::ApiOperations, server::BasePath};
 
@@ -39,10 +39,10 @@ use self::{operation::ApiOperations, server::BasePath};
 ///
 /// # Errors
 /// Returns a diagnostic if the text is no OpenAPI document, or has no operations.
-pub fn import(text: &str) -> Result<ImportedPolicy, Diagnostic> {
+pub fn import(text: &str) -> Result<OpenApiPolicyDraft, Diagnostic> {
     let document = OpenApiDocument::parse(text)?;
     let operations = ApiOperations::read(&document)?;
     let base = BasePath::from_document(&document);
     let proposals = decide::propose(operations, base.prefix());
-    Ok(ImportedPolicy::new(&document, &base, proposals))
+    Ok(OpenApiPolicyDraft::new(&document, &base, proposals))
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{
     document::OpenApiDocument,
-    schema::{RequiredMember, RequiredMembers, ValueForm},
+    schema::{KeyValueFormat, RequiredMember, RequiredMembers},
 };
 
 /// One operation: a method of a path.
@@ -16,7 +16,7 @@ pub(super) struct ApiOperation {
     /// The path as the document writes it.
     pub(super) path: String,
     pub(super) parameters: Vec<ApiParameter>,
-    pub(super) body: ApiBody,
+    pub(super) body: ApiRequestBody,
     /// The parts of the operation that could not be read.
     pub(super) unread: Vec<String>,
     /// True if the operation or its path has `servers` of its own, so that the path may begin in another way.
@@ -29,7 +29,7 @@ pub(super) struct ApiParameter {
     pub(super) place: ParameterPlace,
     pub(super) is_required: bool,
     /// The form of the value; `None` if the value is neither a text nor an integer.
-    pub(super) form: Option<ValueForm>,
+    pub(super) form: Option<KeyValueFormat>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +41,12 @@ pub(super) enum ParameterPlace {
 
 /// The body of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ApiBody {
+pub(super) enum ApiRequestBody {
     None,
     /// A body in JSON, or a form.
     Values {
         /// The values that every body has, sorted by their sources.
-        values: Vec<BodyValue>,
+        values: Vec<RequiredBodyValue>,
         /// True if a request may come without a body.
         is_optional: bool,
         /// True if the body may also come in another format.
@@ -58,11 +58,11 @@ pub(super) enum ApiBody {
 
 /// A value that every body has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BodyValue {
+pub(super) struct RequiredBodyValue {
     /// The source as a key writes it: `body:/order_id` or `form.order_id`.
     pub(super) source: String,
     pub(super) name: String,
-    pub(super) form: ValueForm,
+    pub(super) form: KeyValueFormat,
 }
 
 /// A format of bodies from which a key can be made.
@@ -112,11 +112,11 @@ impl ApiOperation {
     }
 
     /// The form of a path parameter; any text if the document does not describe it.
-    pub(super) fn path_form(&self, name: &str) -> ValueForm {
+    pub(super) fn path_form(&self, name: &str) -> KeyValueFormat {
         let of_path =
             |parameter: &&ApiParameter| parameter.place == ParameterPlace::Path && parameter.name == name;
         let form = self.parameters.iter().find(of_path).and_then(|parameter| parameter.form.clone());
-        form.unwrap_or(ValueForm::Text)
+        form.unwrap_or(KeyValueFormat::Text)
     }
 
     fn read(document: &OpenApiDocument, path: &str, item: &Map<String, Value>, method: &str) -> Option<Self> {
@@ -125,7 +125,7 @@ impl ApiOperation {
             method: method.to_ascii_uppercase(),
             path: path.to_owned(),
             parameters: Vec::new(),
-            body: ApiBody::None,
+            body: ApiRequestBody::None,
             unread: Vec::new(),
             has_own_servers: false,
         };
@@ -156,7 +156,7 @@ impl ApiOperation {
         };
         let Some(name) = text("name").map(str::to_owned) else { return };
         let is_required = resolved.get("required").and_then(Value::as_bool).unwrap_or(false);
-        let form = resolved.get("schema").and_then(|schema| ValueForm::from_schema(document, schema));
+        let form = resolved.get("schema").and_then(|schema| KeyValueFormat::from_schema(document, schema));
         self.parameters.retain(|other| other.place != place || other.name != name);
         self.parameters.push(ApiParameter { name, place, is_required, form });
     }
@@ -172,7 +172,7 @@ impl ApiOperation {
         let first = |format: BodyFormat| formats.iter().find(|(known, _)| *known == Some(format));
         let Some((Some(format), content)) = first(BodyFormat::Json).or_else(|| first(BodyFormat::Form))
         else {
-            self.body = ApiBody::Other;
+            self.body = ApiRequestBody::Other;
             return;
         };
         let has_other_format = formats.iter().any(|(known, _)| *known != Some(*format));
@@ -182,12 +182,12 @@ impl ApiOperation {
             self.unread.push("not all of the members that its body has could be read".into());
         }
         let value = |RequiredMember { pointer, name, form }| {
-            Some(BodyValue { source: format.source(&pointer)?, name, form })
+            Some(RequiredBodyValue { source: format.source(&pointer)?, name, form })
         };
         let mut values: Vec<_> = found.members.into_iter().filter_map(value).collect();
         values.sort_by(|one, other| one.source.cmp(&other.source));
         let is_optional = body.get("required").and_then(Value::as_bool) != Some(true);
-        self.body = ApiBody::Values { values, is_optional, has_other_format };
+        self.body = ApiRequestBody::Values { values, is_optional, has_other_format };
     }
 }
 

@@ -3,34 +3,35 @@
 
 use fencegate_policies::key::{KeyTemplate, RequestValues, TemplateValueSource};
 
-use super::proposal::{Decision, Proposal, Proposals};
+use super::proposal::{RouteFenceDecision, RouteProposal, RouteProposals};
 
 /// Withdraws each route that takes requests of an undecided operation, until none is left.
-pub(super) fn withdraw(proposals: &mut Proposals) {
+pub(super) fn withdraw_overlapping_routes(proposals: &mut RouteProposals) {
     // The methods of an unread path are not known, so each method counts.
     let unread =
-        proposals.unread_paths.iter().map(|path| RefusedRequest { method: None, path: path.clone() });
+        proposals.unread_paths.iter().map(|path| UnroutedRequestPattern { method: None, path: path.clone() });
     let unread: Vec<_> = unread.collect();
     loop {
-        let undecided = proposals.proposals.iter().filter_map(RefusedRequest::from_proposal);
+        let undecided = proposals.proposals.iter().filter_map(UnroutedRequestPattern::from_proposal);
         let refused: Vec<_> = undecided.chain(unread.iter().cloned()).collect();
         let mut is_changed = false;
         for proposal in &mut proposals.proposals {
-            let (Decision::Fence { key, .. }, Some(template)) = (&proposal.decision, &proposal.template)
+            let (RouteFenceDecision::Fence { key, .. }, Some(template)) =
+                (&proposal.decision, &proposal.template)
             else {
                 continue;
             };
             let mut taken = refused.iter().filter(|refused| {
                 let method = refused.method.as_ref().unwrap_or(&proposal.method);
-                *method == proposal.method && may_take(template, &key.template, &refused.path)
+                *method == proposal.method && may_route_match(template, &key.template, &refused.path)
             });
-            if let Some(RefusedRequest { path, .. }) = taken.next() {
+            if let Some(UnroutedRequestPattern { path, .. }) = taken.next() {
                 let method = &proposal.method;
                 let reason = format!(
                     "a route for it would take requests of `{method} {path}` as well, which has none"
                 );
                 let candidates = vec![key.clone()];
-                proposal.decision = Decision::Undecided { reason, candidates };
+                proposal.decision = RouteFenceDecision::Undecided { reason, candidates };
                 is_changed = true;
             }
         }
@@ -42,21 +43,21 @@ pub(super) fn withdraw(proposals: &mut Proposals) {
 
 /// Requests that have to be refused, because their operation has no route.
 #[derive(Debug, Clone)]
-struct RefusedRequest {
+struct UnroutedRequestPattern {
     /// The method; `None` for every method.
     method: Option<String>,
     path: String,
 }
 
-impl RefusedRequest {
-    fn from_proposal(proposal: &Proposal) -> Option<Self> {
-        let is_refused = matches!(proposal.decision, Decision::Undecided { .. });
+impl UnroutedRequestPattern {
+    fn from_proposal(proposal: &RouteProposal) -> Option<Self> {
+        let is_refused = matches!(proposal.decision, RouteFenceDecision::Undecided { .. });
         is_refused.then(|| Self { method: Some(proposal.method.clone()), path: proposal.path.clone() })
     }
 }
 
 /// True if a route may take a request for `path`, and no filter of its key refuses the request.
-fn may_take(template: &str, key: &str, path: &str) -> bool {
+fn may_route_match(template: &str, key: &str, path: &str) -> bool {
     if template.split('/').count() != path.split('/').count() {
         return false;
     }
@@ -72,7 +73,7 @@ fn may_take(template: &str, key: &str, path: &str) -> bool {
                 }
                 let value = theirs.strip_prefix(before).and_then(|theirs| theirs.strip_suffix(after));
                 let Some(value) = value.filter(|value| !value.is_empty()) else { return false };
-                taken = taken.or(Some(TakenValue { name, value }));
+                taken = taken.or(Some(PathVariableValue { name, value }));
             }
         }
     }
@@ -87,18 +88,18 @@ fn may_take(template: &str, key: &str, path: &str) -> bool {
 }
 
 /// The value that a variable of a route's path takes from another path.
-struct TakenValue<'p> {
+struct PathVariableValue<'p> {
     name: &'p str,
     value: &'p str,
 }
 
-impl TakenValue<'_> {
+impl PathVariableValue<'_> {
     fn is_source(&self, source: &TemplateValueSource) -> bool {
         matches!(source, TemplateValueSource::Path(name) if **name == *self.name)
     }
 }
 
-impl RequestValues for TakenValue<'_> {
+impl RequestValues for PathVariableValue<'_> {
     fn path(&self, name: &str) -> Option<&str> {
         (name == self.name).then_some(self.value)
     }
@@ -123,7 +124,7 @@ mod tests {
             ("/orders/{id}:x", "orders/{path.id}", "/orders/a:x", true),
             ("/orders/a", "orders/{body:/id}", "/orders/{x}{y}", true),
         ] {
-            assert_eq!(may_take(template, key, path), takes, "{template} {key} {path}");
+            assert_eq!(may_route_match(template, key, path), takes, "{template} {key} {path}");
         }
     }
 }

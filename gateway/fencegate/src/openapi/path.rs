@@ -4,7 +4,7 @@ use fencegate_policies::path::PathTemplate;
 
 /// A path with its variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ApiPath {
+pub(super) struct OpenApiPathTemplate {
     /// The path template as a policy writes it.
     pub(super) template: String,
     /// The variables, from left to right.
@@ -22,7 +22,7 @@ pub(super) struct PathVariable {
     pub(super) collection: String,
 }
 
-impl ApiPath {
+impl OpenApiPathTemplate {
     /// Makes the path template of `path`. `prefix`: the path of the server, which stands before `path`.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl ApiPath {
             template.push('/');
             let Some((before, rest)) = segment.split_once('{') else {
                 template.push_str(segment);
-                if !segment.is_empty() && !is_version(segment) {
+                if !segment.is_empty() && !is_version_segment(segment) {
                     collection = Some(segment);
                 }
                 continue;
@@ -56,7 +56,7 @@ impl ApiPath {
 }
 
 /// Whether a fixed segment is a version, such as `v2`, which names no collection.
-fn is_version(segment: &str) -> bool {
+fn is_version_segment(segment: &str) -> bool {
     let digits = segment.strip_prefix(['v', 'V']).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
@@ -99,13 +99,13 @@ mod tests {
             ("", "/a/{1}", "/a/{_1}", &["a"]),
             ("", "/a/", "/a/", &[]),
         ] {
-            let parsed = ApiPath::parse(prefix, path).expect(path);
+            let parsed = OpenApiPathTemplate::parse(prefix, path).expect(path);
             assert_eq!(parsed.template, template);
             let found: Vec<_> = parsed.variables.iter().map(|variable| &*variable.collection).collect();
             assert_eq!(found, collections, "{path}");
         }
         for path in ["/a/{x}{y}", "/a/{x", "a", "/a//b", "/a?b=c", "/a/{x-1}/{x_1}", "/a/%20"] {
-            assert!(ApiPath::parse("", path).is_err(), "{path}");
+            assert!(OpenApiPathTemplate::parse("", path).is_err(), "{path}");
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) struct ProposedKey {
 
 impl ProposedKey {
     /// The value of the field `fence`.
-    pub(super) fn fence(&self) -> String {
+    pub(super) fn fence_yaml(&self) -> String {
         let Self { template, is_set } = self;
         match is_set {
             true => format!("{{keys: [{}]}}", quote(template)),
@@ -64,6 +64,6 @@ mod tests {
     fn quoted_text_is_one_value() {
         assert_eq!(quote(r#"a"b\c${HOME}"#), r#""a\"b\\c$${HOME}""#);
         let key = ProposedKey { template: "a/{body:/x}".into(), is_set: true };
-        assert_eq!(key.fence(), r#"{keys: ["a/{body:/x}"]}"#);
+        assert_eq!(key.fence_yaml(), r#"{keys: ["a/{body:/x}"]}"#);
     }
 }

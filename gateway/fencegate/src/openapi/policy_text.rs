@@ -15,7 +15,7 @@ use super::{
         ENDPOINTS, FENCING, LISTENER_AND_ZOOKEEPER, ProposedKey, RESPONSE_TIMEOUT, UPSTREAM, quote,
         route_lines,
     },
-    proposal::{Decision, ImportCounts, Proposal, Proposals},
+    proposal::{OpenApiImportCounts, RouteFenceDecision, RouteProposal, RouteProposals},
     server::BasePath,
 };
 
@@ -24,17 +24,17 @@ pub const MARK: &str = "DECIDE";
 
 /// A policy that was made from an OpenAPI document.
 #[derive(Debug)]
-pub struct ImportedPolicy {
+pub struct OpenApiPolicyDraft {
     /// The policy. `fencegate check` finds no error in it.
     pub text: String,
-    pub counts: ImportCounts,
+    pub counts: OpenApiImportCounts,
 }
 
-impl ImportedPolicy {
-    pub(super) fn new(document: &OpenApiDocument, base: &BasePath, proposals: Proposals) -> Self {
+impl OpenApiPolicyDraft {
+    pub(super) fn new(document: &OpenApiDocument, base: &BasePath, proposals: RouteProposals) -> Self {
         let mut proposals = proposals;
         loop {
-            let written = WrittenPolicy::write(document, base, &proposals);
+            let written = RenderedPolicy::write(document, base, &proposals);
             let refused = written.refused_routes();
             if refused.is_empty() {
                 return Self { text: written.text, counts: proposals.counts() };
@@ -42,37 +42,37 @@ impl ImportedPolicy {
             for (proposal, reason) in refused {
                 // An undecided proposal has no route and is not refused again, so the loop ends.
                 proposals.proposals[proposal].decision =
-                    Decision::Undecided { reason, candidates: Vec::new() };
+                    RouteFenceDecision::Undecided { reason, candidates: Vec::new() };
             }
-            overlap::withdraw(&mut proposals);
+            overlap::withdraw_overlapping_routes(&mut proposals);
         }
     }
 }
 
 /// The text of the policy, with the lines of each route and the proposals that it covers.
-struct WrittenPolicy {
+struct RenderedPolicy {
     text: String,
-    routes: Vec<WrittenRoute>,
+    routes: Vec<RenderedRoute>,
 }
 
-struct WrittenRoute {
+struct RenderedRoute {
     /// The number of the first line, counted from 1.
     first_line: usize,
     proposals: Vec<usize>,
 }
 
-impl WrittenPolicy {
-    fn write(document: &OpenApiDocument, base: &BasePath, proposals: &Proposals) -> Self {
+impl RenderedPolicy {
+    fn write(document: &OpenApiDocument, base: &BasePath, proposals: &RouteProposals) -> Self {
         let mut text = head(document, base, proposals);
         let mut routes = Vec::new();
         let mut names = HashSet::new();
         let mut line = text.lines().count();
-        for group in groups(&proposals.proposals) {
-            let block = group.block(&proposals.proposals, &mut names);
+        for group in group_by_route(&proposals.proposals) {
+            let block = group.render_route_lines(&proposals.proposals, &mut names);
             text.push('\n');
             block.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
             if group.has_route(&proposals.proposals) {
-                routes.push(WrittenRoute { first_line: line + 2, proposals: group.0 });
+                routes.push(RenderedRoute { first_line: line + 2, proposals: group.0 });
             }
             line += 1 + block.len();
         }
@@ -94,19 +94,20 @@ impl WrittenPolicy {
         refused.collect()
     }
 
-    fn route_at(&self, error: &Diagnostic) -> Option<&WrittenRoute> {
+    fn route_at(&self, error: &Diagnostic) -> Option<&RenderedRoute> {
         let line = error.place?.line;
         self.routes.iter().rev().find(|route| route.first_line <= line)
     }
 }
 
 /// The part of the file above its routes.
-fn head(document: &OpenApiDocument, base: &BasePath, proposals: &Proposals) -> String {
+fn head(document: &OpenApiDocument, base: &BasePath, proposals: &RouteProposals) -> String {
     let info = |name: &str| document.field("info").and_then(|info| info.get(name)?.as_str());
     let title =
         info("title").map_or_else(|| "an OpenAPI document".to_owned(), |title| format!("\"{title}\""));
     let version = info("version").map(|version| format!(" {version}")).unwrap_or_default();
-    let ImportCounts { operations, reads, fenced, doubtful, undecided, unfiltered } = proposals.counts();
+    let OpenApiImportCounts { operations, reads, fenced, doubtful, undecided, unfiltered } =
+        proposals.counts();
     let mut lines = vec![
         comment(&format!("Made out of {title}{version} by `init --openapi`. Operations: {operations}.")),
         comment(&format!(
@@ -134,65 +135,68 @@ fn head(document: &OpenApiDocument, base: &BasePath, proposals: &Proposals) -> S
 }
 
 /// The indices of the proposals that share a route.
-struct ProposalGroup(Vec<usize>);
+struct RouteProposalGroup(Vec<usize>);
 
 /// Groups the proposals that have the same path and the same fence. The groups keep the order of their first
 /// proposals.
-fn groups(proposals: &[Proposal]) -> Vec<ProposalGroup> {
-    let mut groups: Vec<ProposalGroup> = Vec::new();
+fn group_by_route(proposals: &[RouteProposal]) -> Vec<RouteProposalGroup> {
+    let mut groups: Vec<RouteProposalGroup> = Vec::new();
     for (at, proposal) in proposals.iter().enumerate() {
         // Proposals are sorted by path, so the groups of one path are adjacent.
         let mut same_path =
             groups.iter_mut().rev().take_while(|group| proposals[group.0[0]].path == proposal.path);
         match same_path.find(|group| proposals[group.0[0]].shares_route(proposal)) {
             Some(group) => group.0.push(at),
-            None => groups.push(ProposalGroup(vec![at])),
+            None => groups.push(RouteProposalGroup(vec![at])),
         }
     }
     groups
 }
 
-impl Proposal {
+impl RouteProposal {
     fn shares_route(&self, other: &Self) -> bool {
         match (&self.decision, &other.decision) {
-            (Decision::Read, Decision::Read) => true,
-            (Decision::Fence { key, .. }, Decision::Fence { key: theirs, .. }) => key == theirs,
+            (RouteFenceDecision::Read, RouteFenceDecision::Read) => true,
+            (RouteFenceDecision::Fence { key, .. }, RouteFenceDecision::Fence { key: theirs, .. }) => {
+                key == theirs
+            }
             _ => false,
         }
     }
 }
 
-impl ProposalGroup {
-    fn members<'p>(&self, proposals: &'p [Proposal]) -> impl Iterator<Item = &'p Proposal> {
+impl RouteProposalGroup {
+    fn members<'p>(&self, proposals: &'p [RouteProposal]) -> impl Iterator<Item = &'p RouteProposal> {
         self.0.iter().map(|at| &proposals[*at])
     }
 
-    fn has_route(&self, proposals: &[Proposal]) -> bool {
-        self.members(proposals).all(|proposal| !matches!(proposal.decision, Decision::Undecided { .. }))
+    fn has_route(&self, proposals: &[RouteProposal]) -> bool {
+        self.members(proposals)
+            .all(|proposal| !matches!(proposal.decision, RouteFenceDecision::Undecided { .. }))
     }
 
     /// The lines of the route, or of the comment that stands in its place, without indentation.
-    fn block(&self, proposals: &[Proposal], names: &mut HashSet<String>) -> Vec<String> {
+    fn render_route_lines(&self, proposals: &[RouteProposal], names: &mut HashSet<String>) -> Vec<String> {
         let Some(first) = self.members(proposals).next() else { return Vec::new() };
         let mut methods: Vec<_> = self.members(proposals).map(|proposal| &*proposal.method).collect();
         let written = first.template.as_ref().unwrap_or(&first.path);
         match &first.decision {
-            Decision::Read => {
+            RouteFenceDecision::Read => {
                 if methods.contains(&"GET") && !methods.contains(&"HEAD") {
                     methods.push("HEAD");
                 }
                 let name = route_name("read-", &first.path, names);
                 route_lines(&name, &methods, written, "none").into()
             }
-            Decision::Fence { key, .. } => {
+            RouteFenceDecision::Fence { key, .. } => {
                 let name = route_name("", &first.path, names);
-                let [begin, rest @ ..] = route_lines(&name, &methods, written, &key.fence());
+                let [begin, rest @ ..] = route_lines(&name, &methods, written, &key.fence_yaml());
                 let mut lines = vec![begin];
-                lines.extend(self.comments(proposals).into_iter().map(|line| format!("  {line}")));
+                lines.extend(self.route_comments(proposals).into_iter().map(|line| format!("  {line}")));
                 lines.extend(rest);
                 lines
             }
-            Decision::Undecided { reason, candidates } => {
+            RouteFenceDecision::Undecided { reason, candidates } => {
                 let shown = format!(
                     "{MARK}: `{} {}` has no route, and its requests are refused: {reason}",
                     methods.join("`, `"),
@@ -212,7 +216,7 @@ impl ProposalGroup {
     }
 
     /// The comments in a route with a lock: the open questions, and the idempotency key.
-    fn comments(&self, proposals: &[Proposal]) -> Vec<String> {
+    fn route_comments(&self, proposals: &[RouteProposal]) -> Vec<String> {
         let mut comments: Vec<String> = Vec::new();
         let mut add = |line: String| {
             if !comments.contains(&line) {
@@ -220,7 +224,7 @@ impl ProposalGroup {
             }
         };
         for proposal in self.members(proposals) {
-            if let Decision::Fence { doubts, has_filter, .. } = &proposal.decision {
+            if let RouteFenceDecision::Fence { doubts, has_filter, .. } = &proposal.decision {
                 doubts.iter().for_each(|doubt| add(comment(&format!("{MARK}: {doubt}"))));
                 if !has_filter {
                     add(comment(&format!("{MARK}: {NO_FILTER}")));

@@ -4,27 +4,27 @@ use super::{path::specificity, policy_parts::ProposedKey};
 
 /// The proposals for all operations of a document, in the order of their routes.
 #[derive(Debug)]
-pub(super) struct Proposals {
-    pub(super) proposals: Vec<Proposal>,
+pub(super) struct RouteProposals {
+    pub(super) proposals: Vec<RouteProposal>,
     /// The paths whose operations could not be read, with the path of the server before each.
     pub(super) unread_paths: Vec<String>,
 }
 
 /// The proposed route of one operation, or the reason for which it has none.
 #[derive(Debug)]
-pub(super) struct Proposal {
+pub(super) struct RouteProposal {
     pub(super) method: String,
     /// The path with its parameters, with the path of the server before it.
     pub(super) path: String,
     /// The path template; `None` if a policy cannot express the path.
     pub(super) template: Option<String>,
-    pub(super) decision: Decision,
+    pub(super) decision: RouteFenceDecision,
     /// The source of the idempotency key, as the key of `once` writes it.
     pub(super) idempotency: Option<String>,
 }
 
 #[derive(Debug)]
-pub(super) enum Decision {
+pub(super) enum RouteFenceDecision {
     /// A route without a lock, because the method changes nothing.
     Read,
     Fence {
@@ -44,7 +44,7 @@ pub(super) enum Decision {
 
 /// The number of operations by decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ImportCounts {
+pub struct OpenApiImportCounts {
     pub operations: usize,
     /// Operations with a route and without a lock.
     pub reads: usize,
@@ -58,14 +58,15 @@ pub struct ImportCounts {
     pub unfiltered: usize,
 }
 
-impl Proposals {
-    pub(super) fn counts(&self) -> ImportCounts {
-        let mut counts = ImportCounts { operations: self.proposals.len(), ..ImportCounts::default() };
+impl RouteProposals {
+    pub(super) fn counts(&self) -> OpenApiImportCounts {
+        let mut counts =
+            OpenApiImportCounts { operations: self.proposals.len(), ..OpenApiImportCounts::default() };
         for proposal in &self.proposals {
             match &proposal.decision {
-                Decision::Read => counts.reads += 1,
-                Decision::Undecided { .. } => counts.undecided += 1,
-                Decision::Fence { doubts, has_filter, .. } => {
+                RouteFenceDecision::Read => counts.reads += 1,
+                RouteFenceDecision::Undecided { .. } => counts.undecided += 1,
+                RouteFenceDecision::Fence { doubts, has_filter, .. } => {
                     match doubts.is_empty() {
                         true => counts.fenced += 1,
                         false => counts.doubtful += 1,
@@ -78,10 +79,10 @@ impl Proposals {
     }
 }
 
-impl Proposal {
+impl RouteProposal {
     /// The sort key of the routes: the first route that matches takes a request, so more exact ones come
     /// first.
-    pub(super) fn order(&self) -> (Vec<(u8, &str)>, &str) {
+    pub(super) fn route_sort_key(&self) -> (Vec<(u8, &str)>, &str) {
         (specificity(self.template.as_ref().unwrap_or(&self.path)), &self.method)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::path::ApiPath;
+use super::path::OpenApiPathTemplate;
 
 /// The collections of a document, by the path parameters that name their resources.
 #[derive(Debug, Default)]
@@ -26,10 +26,10 @@ const GENERIC: [&str; 9] = ["id", "name", "code", "key", "uuid", "number", "refe
 
 impl ResourceIndex {
     /// Adds the first parameter of a path. `is_read`: no request for the path writes.
-    pub(super) fn add(&mut self, path: &ApiPath, is_read: bool) {
+    pub(super) fn add(&mut self, path: &OpenApiPathTemplate, is_read: bool) {
         // Later parameters are left out: they may be unique only below the first one.
         let Some(first) = path.variables.first() else { return };
-        let collections = self.by_parameter.entry(normalize(&first.parameter)).or_default();
+        let collections = self.by_parameter.entry(normalize_parameter_name(&first.parameter)).or_default();
         collections.entry(first.collection.clone()).or_insert_with(|| path.template.clone());
         if !is_read {
             self.locked.entry(first.collection.clone()).or_insert_with(|| path.template.clone());
@@ -38,8 +38,8 @@ impl ResourceIndex {
 
     /// The resource that a value of this name seems to name. `None` unless exactly one collection fits. `own`: the last
     /// collection in the path of the request; a name such as `id` counts only there.
-    pub(super) fn named(&self, name: &str, own: Option<&str>) -> Option<NamedResource<'_>> {
-        let name = normalize(name);
+    pub(super) fn find_named_resource(&self, name: &str, own: Option<&str>) -> Option<NamedResource<'_>> {
+        let name = normalize_parameter_name(name);
         let collections = self.by_parameter.get(&name)?;
         let counts = |collection: &str| !GENERIC.contains(&&*name) || Some(collection) == own;
         let mut found = collections.iter().filter(|(collection, _)| counts(collection));
@@ -48,13 +48,13 @@ impl ResourceIndex {
     }
 
     /// The path of a route that locks a resource of this collection alone.
-    pub(super) fn locked_alone(&self, collection: &str) -> Option<&str> {
+    pub(super) fn single_resource_lock_path(&self, collection: &str) -> Option<&str> {
         self.locked.get(collection).map(String::as_str)
     }
 }
 
 /// The name without case and punctuation: `order_id`, `orderId` and `Order-ID` are equal.
-pub(super) fn normalize(name: &str) -> String {
+pub(super) fn normalize_parameter_name(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect()
 }
 
@@ -65,7 +65,7 @@ mod tests {
     fn index(paths: &[&str]) -> ResourceIndex {
         let mut index = ResourceIndex::default();
         for path in paths {
-            index.add(&ApiPath::parse("", path).expect(path), false);
+            index.add(&OpenApiPathTemplate::parse("", path).expect(path), false);
         }
         index
     }
@@ -74,11 +74,14 @@ mod tests {
     #[test]
     fn values_name_resources_of_paths() {
         let index = index(&["/orders/{order-id}", "/cards/{id}", "/a/{ref}", "/b/{ref}", "/c/{x}/d/{y}"]);
-        let named = |name, own| index.named(name, own).map(|named| named.collection.to_owned());
+        let named = |name, own| index.find_named_resource(name, own).map(|named| named.collection.to_owned());
         assert_eq!(named("orderId", None).as_deref(), Some("orders"));
         assert_eq!(named("id", Some("cards")).as_deref(), Some("cards"));
         assert_eq!(named("id", Some("orders")), None);
         assert_eq!((named("ref", None), named("y", None), named("z", None)), (None, None, None));
-        assert_eq!((index.locked_alone("cards"), index.locked_alone("d")), (Some("/cards/{id}"), None));
+        assert_eq!(
+            (index.single_resource_lock_path("cards"), index.single_resource_lock_path("d")),
+            (Some("/cards/{id}"), None)
+        );
     }
 }

@@ -7,7 +7,7 @@ use super::document::OpenApiDocument;
 
 /// The form of a value from which a key can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ValueForm {
+pub(super) enum KeyValueFormat {
     Integer,
     Uuid,
     /// A text that matches this pattern as a whole. The pattern matches only ASCII.
@@ -16,23 +16,25 @@ pub(super) enum ValueForm {
     Text,
 }
 
-impl ValueForm {
+impl KeyValueFormat {
     /// The form that a schema describes; `None` if the values are neither texts nor integers, or if the schema has no
     /// type.
     pub(super) fn from_schema(document: &OpenApiDocument, schema: &Value) -> Option<Self> {
         let parts = SchemaParts::collect(document, schema);
-        let text = |name: &str| parts.first(name).and_then(Value::as_str);
+        let text = |name: &str| parts.first_field(name).and_then(Value::as_str);
         match parts.value_type()? {
             "integer" => Some(Self::Integer),
             "string" if text("format") == Some("uuid") => Some(Self::Uuid),
-            "string" => Some(text("pattern").and_then(whole_pattern).map_or(Self::Text, Self::Pattern)),
+            "string" => {
+                Some(text("pattern").and_then(strip_pattern_anchors).map_or(Self::Text, Self::Pattern))
+            }
             _ => None,
         }
     }
 
     /// The filter for a variable, such as ` | int`; empty if the document does not restrict the characters of the
     /// values.
-    pub(super) fn filter(&self) -> String {
+    pub(super) fn template_filter_suffix(&self) -> String {
         match self {
             Self::Integer => " | int".to_owned(),
             Self::Uuid => " | uuid".to_owned(),
@@ -44,7 +46,7 @@ impl ValueForm {
 
 /// The pattern without its anchors, if it describes the whole value and means the same in a policy. A pattern of JSON
 /// Schema is in the syntax of JavaScript, and matches anywhere in the value unless it is anchored.
-fn whole_pattern(pattern: &str) -> Option<String> {
+fn strip_pattern_anchors(pattern: &str) -> Option<String> {
     let inner = pattern.strip_prefix('^')?.strip_suffix('$')?;
     // With a `|` at the top level, an anchor belongs to one alternative only. A `$` after a backslash is not an anchor.
     if inner.ends_with('\\') || inner.contains(['|', '\'']) || inner.is_empty() || takes_any_character(inner)
@@ -84,7 +86,7 @@ pub(super) struct RequiredMember {
     pub(super) pointer: String,
     /// The last name in the pointer.
     pub(super) name: String,
-    pub(super) form: ValueForm,
+    pub(super) form: KeyValueFormat,
 }
 
 /// The values that every JSON body of an operation has.
@@ -137,13 +139,13 @@ impl RequiredMembers {
             self.is_partial = true;
             return;
         }
-        if let Some(form) = ValueForm::from_schema(document, schema) {
+        if let Some(form) = KeyValueFormat::from_schema(document, schema) {
             let (pointer, name) = (pointer.to_owned(), name.to_owned());
             self.members.push(RequiredMember { pointer, name, form });
             return;
         }
         let parts = SchemaParts::collect(document, schema);
-        match (parts.value_type(), parts.first("items"), depth.checked_sub(1)) {
+        match (parts.value_type(), parts.first_field("items"), depth.checked_sub(1)) {
             (Some("object"), ..) => self.add_members(document, schema, pointer, depth),
             (Some("array"), Some(items), Some(depth)) => {
                 self.add_value(document, items, &format!("{pointer}/*"), name, depth);
@@ -188,20 +190,20 @@ impl<'d> SchemaParts<'d> {
     }
 
     /// The value of a field, in the first schema that has it.
-    fn first(&self, name: &str) -> Option<&'d Value> {
+    fn first_field(&self, name: &str) -> Option<&'d Value> {
         self.parts.iter().find_map(|part| part.get(name))
     }
 
     /// The type of the values, without null.
     fn value_type(&self) -> Option<&'d str> {
-        match self.first("type") {
+        match self.first_field("type") {
             Some(Value::String(word)) => Some(word),
             Some(Value::Array(words)) => {
                 let mut words = words.iter().filter_map(Value::as_str).filter(|word| *word != "null");
                 words.next().filter(|_| words.next().is_none())
             }
-            _ if self.first("properties").is_some() => Some("object"),
-            _ if self.first("items").is_some() => Some("array"),
+            _ if self.first_field("properties").is_some() => Some("object"),
+            _ if self.first_field("items").is_some() => Some("array"),
             _ => None,
         }
     }
@@ -232,7 +234,7 @@ mod tests {
     fn form(schema: &str) -> Option<String> {
         let document = document(&format!("{{x: {schema}}}"));
         let schema = serde_json::json!({"$ref": "#/components/schemas/x"});
-        ValueForm::from_schema(&document, &schema).map(|form| form.filter())
+        KeyValueFormat::from_schema(&document, &schema).map(|form| form.template_filter_suffix())
     }
 
     /// Integers, UUIDs and patterns of the whole value become filters. A pattern does not, if another language reads it
@@ -270,8 +272,10 @@ mod tests {
         let document = document(schemas);
         let schema = serde_json::json!({"$ref": "#/components/schemas/x"});
         let found = RequiredMembers::from_schema(&document, &schema);
-        let pointers =
-            found.members.iter().map(|member| format!("{}{}", member.pointer, member.form.filter()));
+        let pointers = found
+            .members
+            .iter()
+            .map(|member| format!("{}{}", member.pointer, member.form.template_filter_suffix()));
         (pointers.collect(), found.is_partial)
     }
 

@@ -6,7 +6,7 @@ use fencegate_policies::{
     plan::{GatewayPlan, Route},
 };
 
-use super::{ImportCounts, ImportedPolicy, MARK, import};
+use super::{MARK, OpenApiImportCounts, OpenApiPolicyDraft, import};
 
 /// Has identifiers with patterns, references within the file, and a header that names operations.
 const ORDERS: &str = include_str!("testdata/orders.json");
@@ -16,7 +16,7 @@ const SHOP: &str = include_str!("testdata/shop.json");
 /// Version 3.1 in YAML; has a server with a path, and paths with several parameters.
 const PLATFORM: &str = include_str!("testdata/platform.yaml");
 
-fn imported(document: &str) -> (ImportedPolicy, GatewayPlan) {
+fn imported(document: &str) -> (OpenApiPolicyDraft, GatewayPlan) {
     let imported = import(document).expect("an OpenAPI document");
     let loaded = file::load(&imported.text);
     let errors: Vec<_> = loaded.diagnostics.iter().filter(|one| one.severity == Severity::Error).collect();
@@ -63,7 +63,7 @@ fn identifiers_with_patterns_are_keys() {
         ],
     );
     let expected =
-        ImportCounts { operations: 6, reads: 1, fenced: 3, doubtful: 0, undecided: 2, unfiltered: 1 };
+        OpenApiImportCounts { operations: 6, reads: 1, fenced: 3, doubtful: 0, undecided: 2, unfiltered: 1 };
     assert_eq!(policy.counts, expected, "{}", policy.text);
     assert!(policy.text.contains("`{header.paypal-request-id}`, which `once` can take"), "{}", policy.text);
     assert!(

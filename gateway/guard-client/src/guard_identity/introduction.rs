@@ -24,7 +24,7 @@ use tracing::error;
 use super::registry::{GuardIdentityError, UpstreamGuardRegistry};
 
 impl EndpointIdentityVerifier for UpstreamGuardRegistry {
-    fn is_required(&self, upstream: &Upstream) -> bool {
+    fn is_identity_check_required(&self, upstream: &Upstream) -> bool {
         upstream.fencing == FencingLevel::Guard
     }
 
@@ -71,7 +71,7 @@ impl EndpointIdentityVerifier for UpstreamGuardRegistry {
         Self::record_no_guard(self, upstream, address, attempt);
     }
 
-    fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError> {
+    fn check_identities_consistent(&self, upstream: &Upstream) -> Result<(), BoxError> {
         Self::check_consistent(self, upstream).map_err(|why| {
             let guards = self.describe_announcements(upstream);
             error!(upstream = %upstream.name, %guards, %why, "guard.distrusted");

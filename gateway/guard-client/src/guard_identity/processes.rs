@@ -41,7 +41,7 @@ impl GuardProcessIdentity {
 /// The processes that have answered, by endpoint and address, regardless of the upstream.
 #[derive(Debug, Default)]
 pub(super) struct DuplicateGuardDetector {
-    behind: HashMap<AddressKey, GuardProcessHistory>,
+    behind: HashMap<EndpointAddressKey, GuardProcessHistory>,
     /// How often one process has replaced another.
     turns: u64,
     /// How many addresses were left after the last sweep.
@@ -50,9 +50,9 @@ pub(super) struct DuplicateGuardDetector {
 
 /// The name of an endpoint, and the socket. Both are needed, because a proxy at one address may route each name
 /// to another guard.
-type AddressKey = (Arc<str>, ConnectTarget);
+type EndpointAddressKey = (Arc<str>, ConnectTarget);
 
-fn address_key(address: &ResolvedEndpoint) -> AddressKey {
+fn address_key(address: &ResolvedEndpoint) -> EndpointAddressKey {
     (address.name.clone(), address.socket.clone())
 }
 
@@ -121,7 +121,7 @@ impl DuplicateGuardDetector {
             state.record_replaced(self.turns);
             return Err(GuardProcessConflictError::Several);
         }
-        let overlaps = state.overlaps(process, timing);
+        let overlaps = state.is_running_beside_other(process, timing);
         state.last = Some((process.clone(), timing.at));
         if state.now.as_ref() == Some(&process.instance) {
             return Ok(());
@@ -182,7 +182,11 @@ impl GuardProcessHistory {
 
     /// True if the process used its store while another process still answered with another store. With one store
     /// this cannot happen: only one process at a time can use it.
-    fn overlaps(&self, process: &GuardProcessIdentity, timing: IdentityResponseTiming) -> bool {
+    fn is_running_beside_other(
+        &self,
+        process: &GuardProcessIdentity,
+        timing: IdentityResponseTiming,
+    ) -> bool {
         let (Some((last, at)), Some(up)) = (&self.last, timing.up) else { return false };
         let silent = timing.at.since(*at);
         // Two clocks do not run at exactly the same rate, so a thousandth is tolerated.

@@ -141,7 +141,7 @@ struct HighestGuardEpoch {
 /// The state when the identity of a guard was requested. While its announcement is on its way, other requests may be
 /// admitted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct IdentityCheckStart {
+pub(crate) struct GuardIdentityCheckSnapshot {
     known: u64,
     asked: IdentityCheckSequence,
 }
@@ -181,9 +181,9 @@ impl UpstreamGuardRegistry {
     }
 
     /// Call this before requesting the identity of a guard.
-    pub(crate) fn begin_check(&self, upstream: &Upstream) -> IdentityCheckStart {
+    pub(crate) fn begin_check(&self, upstream: &Upstream) -> GuardIdentityCheckSnapshot {
         let state = self.lock();
-        IdentityCheckStart {
+        GuardIdentityCheckSnapshot {
             known: state.highest(upstream).map_or(0, |highest| highest.epoch),
             asked: state.processes.begin_check(),
         }
@@ -196,12 +196,12 @@ impl UpstreamGuardRegistry {
         upstream: &Upstream,
         address: &Arc<ResolvedEndpoint>,
         announced: &GuardIdentityResponse,
-        check: IdentityCheckStart,
+        check: GuardIdentityCheckSnapshot,
         at: BootInstant,
     ) -> Result<Arc<str>, GuardIdentityError> {
         let process = GuardProcessIdentity::from_announcement(announced);
         let instance = process.instance.clone();
-        let trusted = self.evaluate(upstream, address, announced, process, check, at);
+        let trusted = self.evaluate_announcement(upstream, address, announced, process, check, at);
         // If two announcements differ, one of them may be out of date. So a split is reported only after the
         // identity of both guards was requested again.
         if let Err(error) = &trusted
@@ -214,13 +214,13 @@ impl UpstreamGuardRegistry {
         trusted.map(|()| instance)
     }
 
-    fn evaluate(
+    fn evaluate_announcement(
         &self,
         upstream: &Upstream,
         address: &Arc<ResolvedEndpoint>,
         announced: &GuardIdentityResponse,
         process: GuardProcessIdentity,
-        check: IdentityCheckStart,
+        check: GuardIdentityCheckSnapshot,
         at: BootInstant,
     ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();

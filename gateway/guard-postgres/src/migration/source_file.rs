@@ -6,14 +6,14 @@ use fencegate_guard_store::{
     admission::recover_watermarks,
     operation::OperationJournalEntry,
     store::{
-        DurableKeyWatermarks, InDoubtExecutionRecord, KeyWatermarks, MovedMarker, RecoveredActiveKeys,
-        RecoveredState, RedbStore, StoreError, StoredKey,
+        DurableKeyWatermarks, InDoubtExecutionRecord, KeyWatermarks, RecoveredActiveKeys, RecoveredState,
+        RedbStore, StoreError, StoreMovedMarker, StoredKey,
     },
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
 use fencegate_process::randomness::{Guid, Randomness};
 
-use crate::postgres::{KeyRow, OpenExecution};
+use crate::postgres::{ImportedKeyRow, ImportedOpenExecution};
 
 /// The file of the store, open here, so that no guard can open it.
 pub(super) struct MigrationSourceFile {
@@ -23,7 +23,7 @@ pub(super) struct MigrationSourceFile {
     /// Whole watermarks from a build of format 1.
     inline: HashMap<ResourceKey, KeyWatermarks>,
     /// Set if the store was moved already: its new location.
-    pub(super) departed: Option<MovedMarker>,
+    pub(super) departed: Option<StoreMovedMarker>,
 }
 
 /// The quarantine that a guard would begin with on this file.
@@ -47,7 +47,7 @@ impl MigrationSourceFile {
         Ok(Self { redb, remembered: recovered, inline, departed })
     }
 
-    pub(super) fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
+    pub(super) fn mark_moved(&self, departed: &StoreMovedMarker) -> Result<(), StoreError> {
         self.redb.mark_moved(departed)
     }
 
@@ -58,13 +58,13 @@ impl MigrationSourceFile {
     }
 
     /// The next keys after `last`; empty after the last one.
-    pub(super) fn keys_after(&self, last: Option<&ResourceKey>) -> Result<Vec<KeyRow>, StoreError> {
+    pub(super) fn keys_after(&self, last: Option<&ResourceKey>) -> Result<Vec<ImportedKeyRow>, StoreError> {
         let rows = self.redb.watermarks_after(last, BATCH)?;
         rows.into_iter().map(|row| self.key_row(row)).collect()
     }
 
     /// Keys that only have whole watermarks, from a clean stop. No build so far has left such keys.
-    pub(super) fn keys_without_epochs(&self) -> Result<Vec<KeyRow>, StoreError> {
+    pub(super) fn keys_without_epochs(&self) -> Result<Vec<ImportedKeyRow>, StoreError> {
         let mut rows = self.redb.keys_without_epochs()?;
         for whole in self.inline.values() {
             if !self.redb.has_epochs(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
@@ -74,21 +74,23 @@ impl MigrationSourceFile {
             }
         }
         let marked = rows.into_iter().map(|row| self.key_row(row));
-        marked.filter(|marked| !matches!(marked, Ok(KeyRow { write: None, read: None, .. }))).collect()
+        marked
+            .filter(|marked| !matches!(marked, Ok(ImportedKeyRow { write: None, read: None, .. })))
+            .collect()
     }
 
-    fn key_row(&self, row: StoredKey) -> Result<KeyRow, StoreError> {
+    fn key_row(&self, row: StoredKey) -> Result<ImportedKeyRow, StoreError> {
         let StoredKey { key, epochs, whole } = row;
         // Whole watermarks count only with the marker of a clean stop.
         let whole = whole.filter(|_| self.remembered.clean_stop.is_some());
         let (write, read) = recover_watermarks(&epochs, whole.as_ref().or_else(|| self.inline.get(&key)));
-        Ok(KeyRow { key, write, read })
+        Ok(ImportedKeyRow { key, write, read })
     }
 
     /// The executions that a clean stop has left in doubt.
-    pub(super) fn doubts(&self, randomness: &dyn Randomness) -> Vec<OpenExecution> {
+    pub(super) fn in_doubt_executions(&self, randomness: &dyn Randomness) -> Vec<ImportedOpenExecution> {
         let doubts = self.remembered.clean_stop.iter().flat_map(|stop| &stop.doubts);
-        let unended = |doubt: &InDoubtExecutionRecord| OpenExecution {
+        let unended = |doubt: &InDoubtExecutionRecord| ImportedOpenExecution {
             name: Guid::new(randomness).to_string(),
             keys: doubt.keys.clone(),
             token: doubt.token,
@@ -105,19 +107,19 @@ impl MigrationSourceFile {
         last: Option<&ResourceKey>,
         left: Duration,
         randomness: &dyn Randomness,
-    ) -> Result<Vec<OpenExecution>, StoreError> {
+    ) -> Result<Vec<ImportedOpenExecution>, StoreError> {
         let floor = self.remembered.floor;
         let unended = |(key, epochs): (ResourceKey, DurableKeyWatermarks)| {
             let epoch = epochs.highest().max(floor).min(i64::MAX as u64);
             let token = FencingToken::new(epoch, u32::MAX, u32::MAX).expect("below 2^63");
             let name = Guid::new(randomness).to_string();
-            OpenExecution { name, keys: vec![key], token, mode: LockMode::Exclusive, left }
+            ImportedOpenExecution { name, keys: vec![key], token, mode: LockMode::Exclusive, left }
         };
         Ok(self.redb.active_keys_after(last, BATCH)?.into_iter().map(unended).collect())
     }
 
     /// The next operations after `last`; empty after the last one.
-    pub(super) fn operations(
+    pub(super) fn operations_after(
         &self,
         last: Option<&OperationId>,
     ) -> Result<Vec<(OperationId, OperationJournalEntry)>, StoreError> {

@@ -6,7 +6,7 @@ use fencegate_guard_store::error::DispatchRefusedError;
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 
-use super::name_registry::OwnedNameHandle;
+use super::name_registry::OwnedRowHandle;
 
 /// Names a dispatch before its first check. By this name it is found and ended even if replies are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,11 +20,11 @@ pub struct InFlightDispatch {
     pub keys: Arc<[ResourceKey]>,
     pub token: FencingToken,
     pub mode: LockMode,
-    pub(super) _in_hand: OwnedNameHandle,
+    pub(super) _in_hand: OwnedRowHandle,
 }
 
 /// The result of one check of a claim.
-pub enum AdmitReply {
+pub enum PostgresAdmissionOutcome {
     /// The dispatch is in flight. `since`: the moment before the request to the database, from which the
     /// permission to send is measured.
     Running {
@@ -45,7 +45,7 @@ pub enum AdmitReply {
 /// A future that resolves when the state of the key or operation may have changed.
 pub type ChangeFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl fmt::Debug for AdmitReply {
+impl fmt::Debug for PostgresAdmissionOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Running { dispatch, .. } => write!(f, "Running({})", dispatch.name),

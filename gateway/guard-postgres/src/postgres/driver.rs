@@ -81,7 +81,7 @@ pub(super) async fn run(instance: Arc<PostgresStoreInner>) {
                     requeue(&instance, batch);
                     Some((refused, sent))
                 } else {
-                    ask_one_by_one(&instance, &open, batch).await.map(|refused| (refused, 1))
+                    send_one_by_one(&instance, &open, batch).await.map(|refused| (refused, 1))
                 };
                 match refused {
                     None => Some(open),
@@ -130,7 +130,7 @@ impl StatementBatchSize {
 /// behind the others, which may succeed.
 fn requeue(instance: &PostgresStoreInner, mut batch: Vec<PendingDbRequest>) {
     let alone = batch.len() == 1;
-    match batch.pop_if(|last| alone && last.is_end()) {
+    match batch.pop_if(|last| alone && last.is_dispatch_end()) {
         Some(end) => instance.requests.push_back(end),
         None => instance.requests.push_front(batch),
     }
@@ -138,7 +138,7 @@ fn requeue(instance: &PostgresStoreInner, mut batch: Vec<PendingDbRequest>) {
 
 /// Sends each request of a batch by itself, because one of them has made the batch fail. If a refusal is
 /// temporary, it is returned, and all unanswered requests are queued again.
-async fn ask_one_by_one(
+async fn send_one_by_one(
     instance: &PostgresStoreInner,
     open: &DecisionConnection,
     batch: Vec<PendingDbRequest>,
@@ -180,7 +180,7 @@ fn deliver(instance: &PostgresStoreInner, batch: Vec<PendingDbRequest>, answers:
                     DbReply::Running | DbReply::Wait { .. } | DbReply::Closed { .. } | DbReply::NotHeld
                 ) =>
             {
-                instance.acknowledged.record_known_epoch(claim.token.number());
+                instance.acknowledged.record_acknowledged_epoch(claim.token.number());
             }
             DbRequest::End { operation, .. } => {
                 notify_waiters(
@@ -257,7 +257,7 @@ impl DecisionConnection {
         let acts = instance.acknowledged.acts.load(Ordering::SeqCst);
         let resume = instance.with_schema("SELECT $$.resume($1, $2, $3)");
         let resumed = connection
-            .query_one(&resume, &[&instance.id, &acts, &instance.acknowledged.known_epoch()])
+            .query_one(&resume, &[&instance.id, &acts, &instance.acknowledged.highest_acknowledged_epoch()])
             .await?;
         let Some(generation) = resumed.get(0) else {
             return Err(instance.mark_lost(GuardMembershipLostError::Dead));

@@ -44,7 +44,7 @@ const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigi
     SELECT coalesce(array_agg(id), '{}') FROM there";
 
 impl PostgresStore {
-    /// Lets the endpoints be probed from now on: see [`PostgresStore::watch_doubt`].
+    /// Lets the endpoints be probed from now on: see [`PostgresStore::require_uptime_for_doubt`].
     pub fn start_probing(&self, watch: LivenessProbeConfig) {
         // Only the first call counts, because a process has one guard.
         drop(self.instance.unseen.set(Mutex::new(InDoubtUptimeTracker::new(watch))));
@@ -55,7 +55,7 @@ impl PostgresStore {
     /// background.
     ///
     /// `target`: the endpoint or address to which the dispatch was sent, if known.
-    pub fn watch_doubt(
+    pub fn require_uptime_for_doubt(
         &self,
         dispatch: &InFlightDispatch,
         target: Option<DispatchTarget>,

@@ -101,7 +101,7 @@ impl PostgresStore {
             return Err(instance.mark_lost(GuardMembershipLostError::Dead));
         }
         instance.clock_samples().record_heartbeat(sent, answered, reply.time, reply.tick);
-        instance.acknowledged.record_known_epoch(reply.highest);
+        instance.acknowledged.record_acknowledged_epoch(reply.highest);
         instance.membership.extend_membership(sent + LEASE);
         instance.record_heartbeat(&reply);
         Ok(())
@@ -205,8 +205,9 @@ impl PostgresStoreInner {
         }
         let acts = self.acknowledged.acts.load(Ordering::SeqCst);
         let remembers = self.with_schema("SELECT $$.remembers($1, $2, $3)");
-        let rolled_back =
-            connection.query_one(&remembers, &[&self.id, &acts, &self.acknowledged.known_epoch()]).await?;
+        let rolled_back = connection
+            .query_one(&remembers, &[&self.id, &acts, &self.acknowledged.highest_acknowledged_epoch()])
+            .await?;
         if rolled_back.get(0) {
             tracing::warn!("guard.store_rolled_back");
         }

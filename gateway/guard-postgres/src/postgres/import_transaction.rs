@@ -41,7 +41,7 @@ pub struct ImportHeader {
 
 /// A key with its watermarks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyRow {
+pub struct ImportedKeyRow {
     pub key: ResourceKey,
     pub write: Option<TokenWatermark>,
     pub read: Option<TokenWatermark>,
@@ -49,7 +49,7 @@ pub struct KeyRow {
 
 /// An execution that may be at work on some keys; `left`: for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenExecution {
+pub struct ImportedOpenExecution {
     /// A unique name.
     pub name: String,
     pub keys: Vec<ResourceKey>,
@@ -106,9 +106,12 @@ impl<'i> ImportTransaction<'i> {
     ///
     /// # Errors
     /// Returns an error if the rows cannot be written, as the other methods that write rows do.
-    pub(crate) async fn insert_keys(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
+    pub(crate) async fn insert_keys(
+        &mut self,
+        marked: &[ImportedKeyRow],
+    ) -> Result<(), UnusableDatabaseError> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
-        let tokens = |of: fn(&KeyRow) -> Option<TokenWatermark>| -> Vec<Option<String>> {
+        let tokens = |of: fn(&ImportedKeyRow) -> Option<TokenWatermark>| -> Vec<Option<String>> {
             marked.iter().map(|marked| of(marked).map(|watermark| watermark.token.to_string())).collect()
         };
         let write = tokens(|marked| marked.write);
@@ -131,7 +134,7 @@ impl<'i> ImportTransaction<'i> {
 
     pub(crate) async fn insert_executions(
         &mut self,
-        unended: &[OpenExecution],
+        unended: &[ImportedOpenExecution],
     ) -> Result<(), UnusableDatabaseError> {
         let each = || unended.iter().flat_map(|one| one.keys.iter().map(move |key| (key, one)));
         let keys: Vec<&str> = each().map(|(key, _)| key.as_str()).collect();

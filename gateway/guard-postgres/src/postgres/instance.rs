@@ -21,11 +21,11 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError},
     error::PostgresError,
     membership::{GuardMembershipLease, GuardMembershipLostError, StoreStatus},
-    name_registry::OwnedRowRegistry,
+    name_registry::OwnedRowRefCounts,
     notifiers::KeyNotifiers,
     probed_dispatches::InDoubtUptimeTracker,
     request_queue::DbRequestQueue,
-    store_clock::ClockSamples,
+    store_clock::HeartbeatClockSamples,
 };
 
 /// The time limits of the guard that the database needs.
@@ -61,7 +61,7 @@ pub(super) struct PostgresStoreInner {
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
     pub(super) requests: Arc<DbRequestQueue>,
-    pub(super) names: Arc<OwnedRowRegistry>,
+    pub(super) names: Arc<OwnedRowRefCounts>,
     pub(super) notifiers: KeyNotifiers,
     pub(super) membership: GuardMembershipLease,
     pub(super) acknowledged: DatabaseRollbackBaseline,
@@ -69,7 +69,7 @@ pub(super) struct PostgresStoreInner {
     pub(super) unseen: OnceLock<Mutex<InDoubtUptimeTracker>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
-    passed: Mutex<ClockSamples>,
+    passed: Mutex<HeartbeatClockSamples>,
     status: Mutex<StoreStatus>,
     lost: watch::Sender<Option<GuardMembershipLostError>>,
     pub(super) beating: tokio::sync::Mutex<Option<PostgresConnection>>,
@@ -101,11 +101,11 @@ impl Drop for AbortOnDrop {
 }
 
 impl DatabaseRollbackBaseline {
-    pub(super) fn record_known_epoch(&self, epoch: u64) {
+    pub(super) fn record_acknowledged_epoch(&self, epoch: u64) {
         self.known.fetch_max(epoch, Ordering::SeqCst);
     }
 
-    pub(super) fn known_epoch(&self) -> i64 {
+    pub(super) fn highest_acknowledged_epoch(&self) -> i64 {
         i64::try_from(self.known.load(Ordering::SeqCst)).unwrap_or(i64::MAX)
     }
 }
@@ -184,7 +184,7 @@ impl PostgresStoreInner {
             acknowledged: DatabaseRollbackBaseline::default(),
             unseen: OnceLock::new(),
             metrics: OnceLock::new(),
-            passed: Mutex::new(ClockSamples::new(sent)),
+            passed: Mutex::new(HeartbeatClockSamples::new(sent)),
             status: Mutex::default(),
             lost: watch::Sender::default(),
             beating: tokio::sync::Mutex::default(),
@@ -196,7 +196,7 @@ impl PostgresStoreInner {
         Guid::new(self.randomness.as_ref())
     }
 
-    pub(super) fn clock_samples(&self) -> MutexGuard<'_, ClockSamples> {
+    pub(super) fn clock_samples(&self) -> MutexGuard<'_, HeartbeatClockSamples> {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

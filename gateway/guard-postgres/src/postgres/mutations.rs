@@ -11,14 +11,14 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Fencin
 use tokio::time::timeout;
 
 use super::{
-    admit_reply::{AdmitReply, DispatchName, InFlightDispatch},
+    admit_reply::{DispatchName, InFlightDispatch, PostgresAdmissionOutcome},
     connect::after_millis,
     error::PostgresError,
     instance::PostgresStore,
     membership::GuardMembershipLostError,
     notifiers::wait_notified,
     operation_lock::{
-        JournalWriteOutcome, OperationLockHolder, OperationLockReleaser, OperationLockReply,
+        JournalWriteOutcome, OperationLockIdentity, OperationLockReleaser, OperationLockReply,
         PostgresOperationLock,
     },
     request::{AdmitKind, DbReply, DbRequest},
@@ -41,7 +41,7 @@ impl PostgresStore {
         claim: &PresentedDispatch,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &OperationJournalEntry)>,
-    ) -> Result<AdmitReply, PostgresError> {
+    ) -> Result<PostgresAdmissionOutcome, PostgresError> {
         self.request_admission(AdmitKind::Claim, claim, name, operation).await
     }
 
@@ -54,7 +54,7 @@ impl PostgresStore {
         claim: &PresentedDispatch,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &OperationJournalEntry)>,
-    ) -> Result<AdmitReply, PostgresError> {
+    ) -> Result<PostgresAdmissionOutcome, PostgresError> {
         self.request_admission(AdmitKind::Settle, claim, name, operation).await
     }
 
@@ -66,7 +66,7 @@ impl PostgresStore {
         &self,
         claim: &PresentedDispatch,
         name: DispatchName,
-    ) -> Result<AdmitReply, PostgresError> {
+    ) -> Result<PostgresAdmissionOutcome, PostgresError> {
         self.request_admission(AdmitKind::Pass, claim, name, None).await
     }
 
@@ -76,7 +76,7 @@ impl PostgresStore {
         claim: &PresentedDispatch,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &OperationJournalEntry)>,
-    ) -> Result<AdmitReply, PostgresError> {
+    ) -> Result<PostgresAdmissionOutcome, PostgresError> {
         let since = self.instance.clock.now();
         let notifiers: Vec<_> =
             claim.keys.iter().map(|key| self.instance.notifiers.subscribe(key.as_str())).collect();
@@ -92,19 +92,19 @@ impl PostgresStore {
                 let token = claim.token;
                 let mode = claim.mode;
                 let dispatch = InFlightDispatch { name, keys, token, mode, _in_hand: in_hand };
-                return Ok(AdmitReply::Running { dispatch, since });
+                return Ok(PostgresAdmissionOutcome::Running { dispatch, since });
             }
             DbReply::Wait { key, left } => {
                 let at = claim.keys.iter().position(|known| Some(known.as_str()) == key.as_deref());
                 let notifier = notifiers.into_iter().nth(at.unwrap_or_default());
                 let notifier =
                     notifier.ok_or_else(|| PostgresError::Refused("a claim without keys waits".into()))?;
-                return Ok(AdmitReply::Wait {
+                return Ok(PostgresAdmissionOutcome::Wait {
                     told: wait_notified(notifier),
                     doubt: left.map(|left| after_millis(now, left).since(now)),
                 });
             }
-            DbReply::NotHeld => return Ok(AdmitReply::NotHeld),
+            DbReply::NotHeld => return Ok(PostgresAdmissionOutcome::NotHeld),
             DbReply::Closed { left } => DispatchRefusedError::Quarantine { until: after_millis(now, left) },
             DbReply::Future { epoch } => DispatchRefusedError::Future { highest: epoch },
             DbReply::Floor { epoch } => DispatchRefusedError::Floor { floor: epoch },
@@ -115,7 +115,7 @@ impl PostgresStore {
                 return Err(self.unexpected_reply(&other));
             }
         };
-        Ok(AdmitReply::Rejected(refused))
+        Ok(PostgresAdmissionOutcome::Rejected(refused))
     }
 
     /// Records that the dispatch is over. The database is updated in the background, so a drop can call this.
@@ -150,7 +150,7 @@ impl PostgresStore {
     /// background.
     pub async fn reserve(&self, id: OperationId) -> Result<OperationLockReply, PostgresError> {
         let notifier = self.instance.notifiers.subscribe(&id.to_string());
-        let lock = OperationLockHolder::new(id, self.instance.new_guid(), &self.instance.names);
+        let lock = OperationLockIdentity::new(id, self.instance.new_guid(), &self.instance.names);
         match self.send_and_wait(DbRequest::Reserve(lock.clone())).await? {
             DbReply::Done => {
                 let back: Arc<dyn OperationLockReleaser> = self.instance.requests.clone();

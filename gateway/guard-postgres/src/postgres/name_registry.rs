@@ -14,21 +14,21 @@ use fencegate_process::randomness::Guid;
 
 /// The names with a handle, and the number of their handles.
 #[derive(Debug, Default)]
-pub(super) struct OwnedRowRegistry(Mutex<HashMap<Guid, usize>>);
+pub(super) struct OwnedRowRefCounts(Mutex<HashMap<Guid, usize>>);
 
 /// A handle of a name. A caller, a queued request and a reply on its way have one each. The name is listed until the
 /// last of them is dropped.
-pub(super) struct OwnedNameHandle {
+pub(super) struct OwnedRowHandle {
     name: Guid,
-    names: Arc<OwnedRowRegistry>,
+    names: Arc<OwnedRowRefCounts>,
 }
 
-impl OwnedRowRegistry {
+impl OwnedRowRefCounts {
     /// Registers a name, and returns a handle of it. Call this before the name is sent to the database, so that
     /// no row is ever without a listed name.
-    pub(super) fn register_row_name(self: &Arc<Self>, name: Guid) -> OwnedNameHandle {
+    pub(super) fn register_row_name(self: &Arc<Self>, name: Guid) -> OwnedRowHandle {
         *self.lock_handle_counts().entry(name).or_default() += 1;
-        OwnedNameHandle { name, names: self.clone() }
+        OwnedRowHandle { name, names: self.clone() }
     }
 
     pub(super) fn row_names_in_use(&self) -> Vec<String> {
@@ -41,19 +41,19 @@ impl OwnedRowRegistry {
     }
 }
 
-impl OwnedNameHandle {
+impl OwnedRowHandle {
     pub(super) fn name(&self) -> Guid {
         self.name
     }
 }
 
-impl Clone for OwnedNameHandle {
+impl Clone for OwnedRowHandle {
     fn clone(&self) -> Self {
         self.names.register_row_name(self.name)
     }
 }
 
-impl Drop for OwnedNameHandle {
+impl Drop for OwnedRowHandle {
     fn drop(&mut self) {
         let mut names = self.names.lock_handle_counts();
         if let Some(handles) = names.get_mut(&self.name) {
@@ -65,7 +65,7 @@ impl Drop for OwnedNameHandle {
     }
 }
 
-impl fmt::Debug for OwnedNameHandle {
+impl fmt::Debug for OwnedRowHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.name, f)
     }
@@ -80,7 +80,7 @@ mod tests {
     /// A name is listed until its last handle is dropped.
     #[test]
     fn name_is_listed_until_last_drop() {
-        let names = Arc::<OwnedRowRegistry>::default();
+        let names = Arc::<OwnedRowRefCounts>::default();
         let name = Guid::new(&SystemRandomness);
         let first = names.register_row_name(name);
         let second = first.clone();

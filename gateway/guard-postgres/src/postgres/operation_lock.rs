@@ -7,12 +7,12 @@ use fencegate_process::randomness::Guid;
 
 use super::{
     admit_reply::ChangeFuture,
-    name_registry::{OwnedNameHandle, OwnedRowRegistry},
+    name_registry::{OwnedRowHandle, OwnedRowRefCounts},
 };
 
 /// The right to decide over an operation, valid for all guards of the store. It is released when it is dropped.
 pub struct PostgresOperationLock {
-    pub(super) id: OperationLockHolder,
+    pub(super) id: OperationLockIdentity,
     /// The queue of requests through which the lock is released; `None` if a statement of the caller releases
     /// it.
     releaser: Option<Arc<dyn OperationLockReleaser>>,
@@ -20,14 +20,14 @@ pub struct PostgresOperationLock {
 
 /// Releases locks, in the background.
 pub(super) trait OperationLockReleaser: Send + Sync {
-    fn release(&self, lock: OperationLockHolder);
+    fn release(&self, lock: OperationLockIdentity);
 }
 
 /// The identity of one lock: a later lock of the same operation has another one.
 #[derive(Debug, Clone)]
-pub(super) struct OperationLockHolder {
+pub(super) struct OperationLockIdentity {
     pub(super) id: OperationId,
-    holder: Arc<OwnedNameHandle>,
+    holder: Arc<OwnedRowHandle>,
 }
 
 /// The reply to a request for the lock.
@@ -45,8 +45,8 @@ pub enum JournalWriteOutcome {
     NotHeld,
 }
 
-impl OperationLockHolder {
-    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<OwnedRowRegistry>) -> Self {
+impl OperationLockIdentity {
+    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<OwnedRowRefCounts>) -> Self {
         Self { id, holder: Arc::new(names.register_row_name(holder)) }
     }
 
@@ -56,7 +56,7 @@ impl OperationLockHolder {
 }
 
 impl PostgresOperationLock {
-    pub(super) fn new(lock: OperationLockHolder, back: Arc<dyn OperationLockReleaser>) -> Self {
+    pub(super) fn new(lock: OperationLockIdentity, back: Arc<dyn OperationLockReleaser>) -> Self {
         Self { id: lock, releaser: Some(back) }
     }
 
@@ -65,7 +65,7 @@ impl PostgresOperationLock {
     }
 
     /// Gives up the lock without a release of its own, because the caller's next statement releases it.
-    pub(super) fn into_id(mut self) -> OperationLockHolder {
+    pub(super) fn into_id(mut self) -> OperationLockIdentity {
         drop(mem::take(&mut self.releaser));
         self.id.clone()
     }

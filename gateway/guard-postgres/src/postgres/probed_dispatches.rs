@@ -78,7 +78,7 @@ impl InDoubtUptimeTracker {
     ) -> Vec<InFlightDispatch> {
         let Some(span) = self.answers.record_answer(target, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
-            doubt.unseen.subtract_span(target, span);
+            doubt.unseen.subtract_observed_uptime(target, span);
         });
         let over = self.doubts.extract_if(|_, doubt| doubt.unseen.remaining().is_zero());
         over.map(|(_, doubt)| doubt.dispatch).collect()
@@ -90,12 +90,12 @@ impl InDoubtUptimeTracker {
 
     /// Records that a probe was not answered. True if the previous one was answered, or if this was the first.
     pub(super) fn record_silent(&mut self, target: &DispatchTarget) -> bool {
-        self.answers.record_missed(target)
+        self.answers.record_missed_probe(target)
     }
 
     /// The number of doubts whose remaining time does not get shorter, because an endpoint does not answer.
     pub(super) fn silent_doubt_count(&self) -> usize {
-        self.doubts.values().filter(|doubt| self.is_stalled(doubt)).count()
+        self.doubts.values().filter(|doubt| self.is_uptime_countdown_paused(doubt)).count()
     }
 
     /// The target to which the dispatch of this token was sent, if known.
@@ -114,7 +114,7 @@ impl InDoubtUptimeTracker {
     /// these dispatches.
     pub(super) fn find(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         let (_, doubt) = self.doubts.iter().find(|(id, _)| id.to_string() == name)?;
-        Some((doubt.place.clone(), self.is_stalled(doubt)))
+        Some((doubt.place.clone(), self.is_uptime_countdown_paused(doubt)))
     }
 
     /// The name of each dispatch, and the time for which its endpoint still has to be seen running.
@@ -126,7 +126,7 @@ impl InDoubtUptimeTracker {
         self.doubts.retain(|name, _| !gone.contains(&name.to_string()));
     }
 
-    fn is_stalled(&self, doubt: &InDoubtUptimeEntry) -> bool {
+    fn is_uptime_countdown_paused(&self, doubt: &InDoubtUptimeEntry) -> bool {
         doubt.unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use fencegate_process::randomness::SystemRandomness;
 
     use super::*;
-    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedRowRegistry};
+    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedRowRefCounts};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -158,7 +158,7 @@ mod tests {
             keys: Arc::new([]),
             token: FencingToken::new(1, 0, 1).expect("small"),
             mode: LockMode::Exclusive,
-            _in_hand: Arc::<OwnedRowRegistry>::default().register_row_name(name),
+            _in_hand: Arc::<OwnedRowRefCounts>::default().register_row_name(name),
         }
     }
 

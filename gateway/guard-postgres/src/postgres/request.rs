@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     admit_reply::{DispatchName, InFlightDispatch},
     connect::millis,
-    name_registry::OwnedNameHandle,
-    operation_lock::OperationLockHolder,
+    name_registry::OwnedRowHandle,
+    operation_lock::OperationLockIdentity,
 };
 
 /// One request to the database.
@@ -24,19 +24,19 @@ pub(super) enum DbRequest {
         how: AdmitKind,
         claim: PresentedDispatch,
         name: DispatchName,
-        in_hand: OwnedNameHandle,
-        operation: Option<(OperationLockHolder, Box<OperationJournalEntry>)>,
+        in_hand: OwnedRowHandle,
+        operation: Option<(OperationLockIdentity, Box<OperationJournalEntry>)>,
     },
     End {
         dispatch: InFlightDispatch,
         ended: DispatchEnd,
         /// A doubt lasts at least as long as this, from when the database has recorded it.
         at_least: Duration,
-        operation: Option<(OperationLockHolder, JournalUpdate)>,
+        operation: Option<(OperationLockIdentity, JournalUpdate)>,
     },
-    Reserve(OperationLockHolder),
-    Release(OperationLockHolder),
-    Write(OperationLockHolder, JournalUpdate),
+    Reserve(OperationLockIdentity),
+    Release(OperationLockIdentity),
+    Write(OperationLockIdentity, JournalUpdate),
     Resolve {
         keys: Arc<[ResourceKey]>,
         token: FencingToken,
@@ -200,7 +200,7 @@ impl DbRequestRow<'_> {
         Self { token: Some(token), epoch: Some(token.number()), shared: mode == LockMode::Shared, ..self }
     }
 
-    fn with_operation(mut self, operation: Option<(&OperationLockHolder, &JournalUpdate)>) -> Self {
+    fn with_operation(mut self, operation: Option<(&OperationLockIdentity, &JournalUpdate)>) -> Self {
         let Some((lock, writing)) = operation else { return self };
         self.operation = Some(format!("\\x{}", lock.id));
         self.holder = Some(lock.holder().to_string());

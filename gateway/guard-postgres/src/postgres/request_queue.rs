@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     admit_reply::InFlightDispatch,
     error::PostgresError,
-    operation_lock::{OperationLockHolder, OperationLockReleaser},
+    operation_lock::{OperationLockIdentity, OperationLockReleaser},
     request::{AdmitKind, DbReply, DbRequest},
 };
 
@@ -200,7 +200,7 @@ impl PendingDbRequest {
             drop(reply.send(Err(unavailable.clone())));
         }
         let item = match self.item {
-            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancellation(self.item)?,
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancelling_request(self.item)?,
             DbRequest::End { dispatch, ended, at_least, operation } => {
                 let operation = match operation? {
                     (_, JournalUpdate::Nothing) => None,
@@ -216,7 +216,7 @@ impl PendingDbRequest {
     }
 
     /// Whether the request is the end of a dispatch, so that its position in the queue decides nothing.
-    pub(super) fn is_end(&self) -> bool {
+    pub(super) fn is_dispatch_end(&self) -> bool {
         matches!(self.item, DbRequest::End { .. })
     }
 
@@ -225,7 +225,7 @@ impl PendingDbRequest {
         let wanted = !self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         match self.item {
             DbRequest::Look { .. } | DbRequest::Reserve(_) if !wanted => {
-                Some(Self { item: cancellation(self.item)?, reply: None, again: true })
+                Some(Self { item: cancelling_request(self.item)?, reply: None, again: true })
             }
             item => Some(Self { item, reply: self.reply, again: true }),
         }
@@ -237,7 +237,7 @@ impl PendingDbRequest {
             drop(reply.send(Err(unavailable.clone())));
         }
         let item = match self.item {
-            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancellation(self.item)?,
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => cancelling_request(self.item)?,
             DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. } => return None,
             said @ (DbRequest::End { .. }
             | DbRequest::Release(_)
@@ -260,7 +260,7 @@ impl PendingDbReply {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(item) = self.item.take().and_then(cancellation) {
+        if let Some(item) = self.item.take().and_then(cancelling_request) {
             self.backlog.enqueue_detached(item);
         }
     }
@@ -268,7 +268,7 @@ impl Drop for CancelOnDrop {
 
 /// The request that releases a registration, or a possible one. It also removes the entry of the operation, because
 /// not a byte was sent.
-fn cancellation(item: DbRequest) -> Option<DbRequest> {
+fn cancelling_request(item: DbRequest) -> Option<DbRequest> {
     match item {
         DbRequest::Look {
             claim,
@@ -290,7 +290,7 @@ fn cancellation(item: DbRequest) -> Option<DbRequest> {
 }
 
 impl OperationLockReleaser for DbRequestQueue {
-    fn release(&self, lock: OperationLockHolder) {
+    fn release(&self, lock: OperationLockIdentity) {
         self.enqueue_detached(DbRequest::Release(lock));
     }
 }
@@ -301,10 +301,10 @@ mod tests {
     use fencegate_process::randomness::{Guid, SystemRandomness};
 
     use super::*;
-    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedRowRegistry};
+    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedRowRefCounts};
 
-    fn operation_lock_id() -> OperationLockHolder {
-        OperationLockHolder::new(
+    fn operation_lock_id() -> OperationLockIdentity {
+        OperationLockIdentity::new(
             OperationId::from_bytes([1; 32]),
             Guid::new(&SystemRandomness),
             &Arc::default(),
@@ -354,7 +354,7 @@ mod tests {
     #[tokio::test]
     async fn rejected_end_retries_without_journal_entry() {
         let queue = Arc::<DbRequestQueue>::default();
-        let names = Arc::<OwnedRowRegistry>::default();
+        let names = Arc::<OwnedRowRefCounts>::default();
         let name = Guid::new(&SystemRandomness);
         let dispatch = InFlightDispatch {
             name: DispatchName(name),

@@ -12,7 +12,7 @@ use fencegate_process::clock::BootInstant;
 
 /// The last two heartbeats of this guard.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ClockSamples {
+pub(super) struct HeartbeatClockSamples {
     /// The instant at which the last heartbeat but one was sent.
     before: BootInstant,
     /// The instants at which the last heartbeat was sent, and answered.
@@ -23,7 +23,7 @@ pub(super) struct ClockSamples {
     tick: i64,
 }
 
-impl ClockSamples {
+impl HeartbeatClockSamples {
     /// The state before the first heartbeat. `sent`: an instant before this instance was made.
     pub(super) fn new(sent: BootInstant) -> Self {
         Self { before: sent, sent, answered: sent, time: 0, tick: -1 }
@@ -89,7 +89,12 @@ mod tests {
 
     impl SharedClockModel {
         /// A heartbeat that is answered after `takes`. The database reads it at once.
-        fn exchange_heartbeat(&mut self, guard: &mut ClockSamples, now: BootInstant, takes: Duration) {
+        fn exchange_heartbeat(
+            &mut self,
+            guard: &mut HeartbeatClockSamples,
+            now: BootInstant,
+            takes: Duration,
+        ) {
             let (tick, passed) = guard.next_clock_advance(now);
             if tick == self.tick {
                 self.time += i64::try_from(passed.as_millis()).expect("short");
@@ -105,7 +110,7 @@ mod tests {
     fn shared_time_stays_within_guard_bounds() {
         for offset in [1, 100, 300, 459] {
             let mut store = SharedClockModel::default();
-            let mut guards = [ClockSamples::new(at(1000)), ClockSamples::new(at(1000))];
+            let mut guards = [HeartbeatClockSamples::new(at(1000)), HeartbeatClockSamples::new(at(1000))];
             let mut was_behind = false;
             for (beat, later) in (0..8).flat_map(|beat| [(beat, 0), (beat, offset)]) {
                 let passed = beat * 500 + later;

@@ -126,8 +126,8 @@ impl AdmissionTable {
         most: usize,
         now: BootInstant,
     ) -> Vec<StoreMutation> {
-        self.end_doubts(now);
-        let mut changes = self.end_quarantine(now);
+        self.end_expired_doubts(now);
+        let mut changes = self.end_expired_quarantine(now);
         while changes.len() < most
             && let Some((since, _)) = self.resting.front()
             && *since + linger <= now
@@ -151,23 +151,23 @@ impl AdmissionTable {
         changes
     }
 
-    fn end_doubts(&mut self, now: BootInstant) {
+    fn end_expired_doubts(&mut self, now: BootInstant) {
         while let Some((until, id)) = self.doubts.first().copied()
             && until <= now
         {
             self.doubts.pop_first();
-            self.remove_ended(id, now);
+            self.remove_ended_dispatch(id, now);
         }
     }
 
-    pub(super) fn remove_ended(&mut self, id: DispatchId, now: BootInstant) {
+    pub(super) fn remove_ended_dispatch(&mut self, id: DispatchId, now: BootInstant) {
         let Some(open) = self.open.remove(&id) else { return };
         for key in open.keys.iter() {
             self.enqueue_idle_key(key, now);
         }
     }
 
-    fn end_quarantine(&mut self, now: BootInstant) -> Vec<StoreMutation> {
+    fn end_expired_quarantine(&mut self, now: BootInstant) -> Vec<StoreMutation> {
         if self.quarantine(now).is_none()
             && let Some(closed) = self.quarantine.take()
         {

@@ -106,18 +106,18 @@ impl AdmissionTable {
         let was_silent = self.answers.is_silent(target);
         let span = self.watch.as_ref().and_then(|watch| self.answers.record_answer(target, answer, watch));
         if let Some(span) = span {
-            self.apply_span(target, span, now);
+            self.credit_observed_uptime(target, span, now);
         }
         was_silent
     }
 
-    fn apply_span(&mut self, target: &DispatchTarget, span: ObservedUptime, now: BootInstant) {
+    fn credit_observed_uptime(&mut self, target: &DispatchTarget, span: ObservedUptime, now: BootInstant) {
         if let Some(unseen) = self.quarantine.as_mut().and_then(|quarantine| quarantine.unseen.as_mut()) {
-            unseen.subtract_span(target, span);
+            unseen.subtract_observed_uptime(target, span);
         }
         let mut changed = Vec::new();
         for (id, unseen) in &mut self.unseen {
-            if unseen.subtract_span(target, span) {
+            if unseen.subtract_observed_uptime(target, span) {
                 changed.push((*id, unseen.remaining()));
             }
         }
@@ -130,7 +130,7 @@ impl AdmissionTable {
             }
             if left.is_zero() {
                 self.unseen.remove(&id);
-                self.remove_ended(id, now);
+                self.remove_ended_dispatch(id, now);
             }
         }
     }
@@ -138,22 +138,22 @@ impl AdmissionTable {
     /// Records that a probe of this target was not answered. True if the previous probe was answered, or if this was
     /// the first.
     pub fn record_silent(&mut self, target: &DispatchTarget) -> bool {
-        self.answers.record_missed(target)
+        self.answers.record_missed_probe(target)
     }
 
     /// The number of executions in doubt whose remaining time does not get shorter, because their endpoint does
     /// not answer.
     pub fn silent_doubt_count(&self) -> usize {
-        self.unseen.values().filter(|unseen| self.is_stalled(unseen)).count()
+        self.unseen.values().filter(|unseen| self.is_uptime_countdown_paused(unseen)).count()
     }
 
-    pub(super) fn is_stalled(&self, unseen: &RequiredTargetUptime) -> bool {
+    pub(super) fn is_uptime_countdown_paused(&self, unseen: &RequiredTargetUptime) -> bool {
         unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 
     /// Records that this process did not run for the time `by`, so that the service may not have run, either:
     /// every end by the clock moves later by that time.
-    pub fn record_sleep(&mut self, by: Duration, now: BootInstant) {
+    pub fn record_process_pause(&mut self, by: Duration, now: BootInstant) {
         let before = now - by;
         let open: Vec<(BootInstant, DispatchId)> =
             self.doubts.iter().copied().filter(|(until, _)| before < *until).collect();

@@ -84,7 +84,7 @@ impl RequiredTargetUptime {
     }
 
     /// Counts a span in which a target was seen running. True if that changed the remaining time of the target.
-    pub fn subtract_span(&mut self, target: &DispatchTarget, span: ObservedUptime) -> bool {
+    pub fn subtract_observed_uptime(&mut self, target: &DispatchTarget, span: ObservedUptime) -> bool {
         let Some(left) = self.left.get_mut(target) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);
         *left = left.saturating_sub(counted);
@@ -112,7 +112,7 @@ impl EndpointLivenessTracker {
     }
 
     /// Records that a probe was not answered. True if the previous one was answered, or if this was the first.
-    pub fn record_missed(&mut self, target: &DispatchTarget) -> bool {
+    pub fn record_missed_probe(&mut self, target: &DispatchTarget) -> bool {
         let last =
             self.last.entry(target.clone()).or_insert(LastLivenessAnswer { answered: None, silent: false });
         !std::mem::replace(&mut last.silent, true)

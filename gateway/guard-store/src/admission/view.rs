@@ -78,7 +78,7 @@ impl AdmissionTable {
                 keys: open.keys.to_vec(),
                 until,
                 place: open.place.clone(),
-                silent: unseen.is_some_and(|unseen| self.is_stalled(unseen)),
+                silent: unseen.is_some_and(|unseen| self.is_uptime_countdown_paused(unseen)),
             })
         });
         open.collect()

@@ -102,7 +102,7 @@ pub struct InDoubtExecutionRecord {
 
 /// The mark in a file that its store was moved elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MovedMarker {
+pub struct StoreMovedMarker {
     /// Names the move; the copy has the same id.
     pub id: String,
     /// The new location, for display only.

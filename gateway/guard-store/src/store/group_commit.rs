@@ -78,7 +78,7 @@ pub struct CommitLoop {
 
 /// Whether more changes may be submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MoreChanges {
+pub enum CommitLoopState {
     Maybe,
     /// The store has failed, or the queue is closed and all of it is committed.
     Never,
@@ -147,7 +147,7 @@ impl CommitQueueHandle {
 impl CommitLoop {
     /// Commits all submitted changes, until no more can come. Blocks the calling thread.
     pub fn run(self) {
-        while self.commit_pending() == MoreChanges::Maybe {
+        while self.commit_pending() == CommitLoopState::Maybe {
             self.line.block_until_changes();
         }
     }
@@ -158,7 +158,7 @@ impl CommitLoop {
     }
 
     /// Commits the present changes, in one transaction.
-    pub fn commit_pending(&self) -> MoreChanges {
+    pub fn commit_pending(&self) -> CommitLoopState {
         let Some((changes, last)) = self.line.take_all_changes() else {
             return self.line.more_changes_possible();
         };
@@ -169,7 +169,7 @@ impl CommitLoop {
             self.metrics.record_store_error("commit");
             error!(error = %failed, "guard.store_failed");
             self.durable_sender.send_replace(DurabilityProgress::Never(failed.to_string().into()));
-            return MoreChanges::Never;
+            return CommitLoopState::Never;
         }
         self.metrics.observe_store_duration("commit", began.elapsed());
         failpoint::pass("after_guard_commit");
@@ -187,9 +187,13 @@ impl CommitQueue {
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
     }
 
-    fn more_changes_possible(&self) -> MoreChanges {
+    fn more_changes_possible(&self) -> CommitLoopState {
         let waiting = self.lock();
-        if waiting.closed && waiting.changes.is_empty() { MoreChanges::Never } else { MoreChanges::Maybe }
+        if waiting.closed && waiting.changes.is_empty() {
+            CommitLoopState::Never
+        } else {
+            CommitLoopState::Maybe
+        }
     }
 
     /// Returns when there are changes, or none can come any more.

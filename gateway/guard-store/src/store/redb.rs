@@ -25,8 +25,8 @@ use self::tables::{
     decode_number, latest_operation_time,
 };
 use super::{
-    CleanShutdownState, DiskSpace, FORMAT, GuardStore, JournalSize, KeyWatermarks, MovedMarker,
-    RecoveredActiveKeys, RecoveredState, StoreError, StoreIdentity, StoreMutation,
+    CleanShutdownState, DiskSpace, FORMAT, GuardStore, JournalSize, KeyWatermarks, RecoveredActiveKeys,
+    RecoveredState, StoreError, StoreIdentity, StoreMovedMarker, StoreMutation,
     backup::{BEGINNING, BackupHeader},
     durable::StoreBackupError,
 };
@@ -81,7 +81,7 @@ impl RedbStore {
         let store = Self::open_moved(path)?;
         match store.moved_marker()? {
             None => Ok(store),
-            Some(MovedMarker { to, .. }) => Err(StoreError::Moved { path: store.path, to }),
+            Some(StoreMovedMarker { to, .. }) => Err(StoreError::Moved { path: store.path, to }),
         }
     }
 

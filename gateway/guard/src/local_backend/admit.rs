@@ -79,7 +79,7 @@ impl LocalGuardBackend {
             state.register.end_dispatch(claim, id, ended, now);
             return;
         };
-        let until = until + state.sleep_detector.slept_since(last);
+        let until = until + state.sleep_detector.paused_since(last);
         state.register.end_dispatch(claim, id, DispatchEnd::InDoubt { until }, now);
         state.register.record_target(id, place, self.config.max_execution, now);
     }

@@ -15,16 +15,16 @@ use tokio::time::sleep;
 use super::{LocalBackendState, LocalGuardBackend};
 
 impl LocalGuardBackend {
-    pub(crate) fn start_clock_watch(&self) {
+    pub(crate) fn start_pause_detection(&self) {
         let mut state = self.lock();
         let now = state.now;
-        state.sleep_detector.start_sleep_detection(now);
+        state.sleep_detector.start_pause_detection(now);
     }
 
     /// Does the background work for as long as the future is polled.
     pub(crate) async fn run_background(&self) {
-        self.start_clock_watch();
-        let _looking = SleepDetectionGuard(self);
+        self.start_pause_detection();
+        let _looking = PauseDetectionGuard(self);
         let resting = async {
             loop {
                 sleep(REST).await;
@@ -68,7 +68,7 @@ impl LocalGuardBackend {
             state.register.begin_eviction_pass(idle_since, MOST_KEYS)
         };
         while self.evict(&mut round).await? {}
-        while self.forget_expired().await? {}
+        while self.forget_expired_operations().await? {}
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl LocalGuardBackend {
     }
 
     /// Forgets one batch of operations. True if there may be more.
-    async fn forget_expired(&self) -> Result<bool, DispatchRefusedError> {
+    async fn forget_expired_operations(&self) -> Result<bool, DispatchRefusedError> {
         let before = self.store_time_seconds();
         let outlived = match self.store.expired(before, MOST_AT_ONCE) {
             Ok(ids) => ids,
@@ -187,11 +187,11 @@ impl LocalGuardBackend {
 }
 
 /// Marks the clock as unwatched when the background work ends.
-struct SleepDetectionGuard<'a>(&'a LocalGuardBackend);
+struct PauseDetectionGuard<'a>(&'a LocalGuardBackend);
 
-impl Drop for SleepDetectionGuard<'_> {
+impl Drop for PauseDetectionGuard<'_> {
     fn drop(&mut self) {
-        self.0.lock().sleep_detector.stop_sleep_detection();
+        self.0.lock().sleep_detector.stop_pause_detection();
     }
 }
 

@@ -10,7 +10,7 @@ use fencegate_process::clock::BootInstant;
 
 /// The last instant at which this process was seen running, and the times in which it did not run.
 #[derive(Debug, Default)]
-pub(super) struct SleepDetector {
+pub(super) struct ProcessPauseDetector {
     /// `None` until the regular checks begin.
     last: Option<BootInstant>,
     /// Whether the regular checks run now. While a guard drains they do not, and its sleeps are not known.
@@ -24,22 +24,22 @@ const ASLEEP: Duration = Duration::from_secs(1);
 /// The number of sleeps kept. The two oldest are merged with the time between them, so no wait gets shorter.
 const MOST: usize = 64;
 
-impl SleepDetector {
+impl ProcessPauseDetector {
     /// Begins the regular checks, every 100 ms.
-    pub(super) fn start_sleep_detection(&mut self, now: BootInstant) {
+    pub(super) fn start_pause_detection(&mut self, now: BootInstant) {
         self.last = Some(now);
         self.is_watched = true;
     }
 
     /// Ends the regular checks. A gap between two calls still counts as a sleep, which is safe, because it can
     /// only make a wait longer.
-    pub(super) fn stop_sleep_detection(&mut self) {
+    pub(super) fn stop_pause_detection(&mut self) {
         self.is_watched = false;
     }
 
     /// Records that this process runs at `now`. Returns the time since the previous call, if that is long enough
     /// to be a sleep.
-    pub(super) fn detect_sleep(&mut self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn detect_pause(&mut self, now: BootInstant) -> Option<Duration> {
         let last = self.last?;
         self.last = Some(now);
         let gap = now.since(last);
@@ -57,7 +57,7 @@ impl SleepDetector {
     }
 
     /// The time that this process has slept since the instant `since`.
-    pub(super) fn slept_since(&self, since: BootInstant) -> Duration {
+    pub(super) fn paused_since(&self, since: BootInstant) -> Duration {
         self.sleeps.iter().map(|(from, to)| to.since((*from).max(since))).sum()
     }
 }
@@ -72,25 +72,25 @@ mod tests {
 
     #[test]
     fn only_gaps_after_start_are_sleeps() {
-        let mut detector = SleepDetector::default();
-        assert_eq!(detector.detect_sleep(at(5)), None);
-        assert_eq!(detector.detect_sleep(at(50)), None, "nobody looks regularly yet");
-        detector.start_sleep_detection(at(60));
-        assert_eq!(detector.detect_sleep(at(61)), None);
-        assert_eq!(detector.detect_sleep(at(75)), Some(Duration::from_secs(14)));
-        assert_eq!(detector.slept_since(at(70)), Duration::from_secs(5));
-        assert_eq!(detector.slept_since(at(76)), Duration::ZERO);
+        let mut detector = ProcessPauseDetector::default();
+        assert_eq!(detector.detect_pause(at(5)), None);
+        assert_eq!(detector.detect_pause(at(50)), None, "nobody looks regularly yet");
+        detector.start_pause_detection(at(60));
+        assert_eq!(detector.detect_pause(at(61)), None);
+        assert_eq!(detector.detect_pause(at(75)), Some(Duration::from_secs(14)));
+        assert_eq!(detector.paused_since(at(70)), Duration::from_secs(5));
+        assert_eq!(detector.paused_since(at(76)), Duration::ZERO);
     }
 
     /// The list of sleeps is bounded, and the time slept since any moment is still counted in full.
     #[test]
     fn merged_sleeps_keep_total_duration() {
-        let mut detector = SleepDetector::default();
-        detector.start_sleep_detection(at(0));
+        let mut detector = ProcessPauseDetector::default();
+        detector.start_pause_detection(at(0));
         for n in 1..=300 {
-            assert_eq!(detector.detect_sleep(at(2 * n)), Some(Duration::from_secs(2)));
+            assert_eq!(detector.detect_pause(at(2 * n)), Some(Duration::from_secs(2)));
         }
-        assert_eq!((detector.slept_since(at(0)), detector.sleeps.len()), (Duration::from_secs(600), MOST));
-        assert_eq!(detector.slept_since(at(599)), Duration::from_secs(1));
+        assert_eq!((detector.paused_since(at(0)), detector.sleeps.len()), (Duration::from_secs(600), MOST));
+        assert_eq!(detector.paused_since(at(599)), Duration::from_secs(1));
     }
 }

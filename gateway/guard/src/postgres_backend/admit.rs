@@ -1,6 +1,6 @@
 //! Asks the database to admit a dispatch, and reports its end to the database.
 
-use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, JournalWriteOutcome};
+use fencegate_guard_postgres::postgres::{DispatchName, JournalWriteOutcome, PostgresAdmissionOutcome};
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
     error::DispatchRefusedError,
@@ -33,17 +33,17 @@ impl PostgresBackend {
             AdmitFirstOrRetry::Again => self.postgres.check_and_register(claim, name, operation).await,
         };
         let (way, raised) = match self.record_result("admit", reply)? {
-            AdmitReply::Running { dispatch, since } => {
+            PostgresAdmissionOutcome::Running { dispatch, since } => {
                 *admitted = AdmittedDispatchId::Postgres(dispatch);
                 // Only the database can tell whether the epoch is new, so the first dispatch number stands for it.
                 (AdmittedOrBlocked::Admitted { since }, claim.token.dispatch() == 1)
             }
-            AdmitReply::Wait { told, doubt } => {
+            PostgresAdmissionOutcome::Wait { told, doubt } => {
                 let doubt = doubt.map(|left| self.now() + left);
                 (AdmittedOrBlocked::Blocked { told, doubt }, false)
             }
-            AdmitReply::Rejected(refused) => return Err(refused),
-            AdmitReply::NotHeld => return Err(lock_lost_error()),
+            PostgresAdmissionOutcome::Rejected(refused) => return Err(refused),
+            PostgresAdmissionOutcome::NotHeld => return Err(lock_lost_error()),
         };
         Ok(AdmitCheckResult { outcome: way, raised })
     }
@@ -56,14 +56,14 @@ impl PostgresBackend {
     ) -> Result<BootInstant, DispatchRefusedError> {
         let name = self.dispatch_name(admitted);
         match self.record_result("admit", self.postgres.admit_unchecked(claim, name).await)? {
-            AdmitReply::Running { dispatch, since, .. } => {
+            PostgresAdmissionOutcome::Running { dispatch, since, .. } => {
                 *admitted = AdmittedDispatchId::Postgres(dispatch);
                 Ok(since)
             }
-            AdmitReply::Rejected(refused) => Err(refused),
-            AdmitReply::Wait { .. } | AdmitReply::NotHeld => Err(DispatchRefusedError::Store(
-                "the database did not let pass what it had to let pass".into(),
-            )),
+            PostgresAdmissionOutcome::Rejected(refused) => Err(refused),
+            PostgresAdmissionOutcome::Wait { .. } | PostgresAdmissionOutcome::NotHeld => Err(
+                DispatchRefusedError::Store("the database did not let pass what it had to let pass".into()),
+            ),
         }
     }
 
@@ -94,7 +94,7 @@ impl PostgresBackend {
         };
         // Another guard of the store may have a longer `max_execution`.
         let longest = self.postgres.status().longest_execution.max(self.config.max_execution);
-        self.postgres.watch_doubt(dispatch, place, longest, self.now().max(last));
+        self.postgres.require_uptime_for_doubt(dispatch, place, longest, self.now().max(last));
     }
 
     pub(crate) async fn end_dispatch_with_outcome(

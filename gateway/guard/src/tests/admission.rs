@@ -158,7 +158,7 @@ async fn timed_out_claim_leaves_only_watermark() {
 async fn standstill_of_guard_ends_no_doubt() {
     let site = in_doubt(Duration::from_secs(20)).await;
     let alone = site.local_backend();
-    alone.start_clock_watch();
+    alone.start_pause_detection();
     site.clock.advance_after_next_read(Duration::from_secs(60));
     alone.delist_idle_keys();
     let left = |site: &TestGuard| {

@@ -15,7 +15,7 @@ use super::liveness::AddressLiveness;
 
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
 #[derive(Debug)]
-pub struct AddressSet {
+pub struct EndpointAddresses {
     /// The name of the endpoint: `host:port`, or `unix:/path`.
     name: Arc<str>,
     /// `None` until the first lookup is over; empty as long as no lookup has found an address.
@@ -89,7 +89,7 @@ const LATELY: Duration = Duration::from_secs(600);
 /// The most recent addresses that are remembered, from several lookups.
 const MOST_LATELY: usize = 4 * MOST;
 
-impl AddressSet {
+impl EndpointAddresses {
     pub fn new(name: Arc<str>) -> Self {
         let literal = ConnectTarget::parse_literal(&name)
             .map(|socket| vec![ResolvedEndpoint::new(socket, name.clone())]);
@@ -130,7 +130,7 @@ impl AddressSet {
     }
 
     /// Returns all addresses in the order in which to try them. Each call begins with another address. Addresses that
-    /// could not be reached come later, and silent ones last. Waits as [`AddressSet::all`] does.
+    /// could not be reached come later, and silent ones last. Waits as [`EndpointAddresses::all`] does.
     pub(crate) async fn rotated_addresses(&self) -> Vec<Arc<ResolvedEndpoint>> {
         let mut all = self.all().await;
         if all.len() > 1 {
@@ -142,7 +142,7 @@ impl AddressSet {
     }
 
     /// Returns the addresses, with those that lookups have found recently; `None` if no lookup has found an address.
-    /// Waits as [`AddressSet::all`] does.
+    /// Waits as [`EndpointAddresses::all`] does.
     pub(crate) async fn known_and_recent_targets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,24 +216,24 @@ mod tests {
     }
 
     /// Returns the addresses that the next connection tries, in order.
-    fn next(addresses: &AddressSet) -> Vec<Arc<ResolvedEndpoint>> {
+    fn next(addresses: &EndpointAddresses) -> Vec<Arc<ResolvedEndpoint>> {
         addresses.rotated_addresses().now_or_never().expect("something is known")
     }
 
     #[test]
     fn literal_address_needs_no_lookup() {
         for name in ["127.0.0.1:80", "[::1]:443", "unix:/run/ledger.sock"] {
-            let addresses = AddressSet::new(name.into());
+            let addresses = EndpointAddresses::new(name.into());
             assert!(addresses.is_literal());
             assert_eq!(next(&addresses)[0].socket.to_string(), name);
         }
-        assert!(!AddressSet::new("a.example:80".into()).is_literal());
+        assert!(!EndpointAddresses::new("a.example:80".into()).is_literal());
     }
 
     /// No address is tried before the first lookup; the found addresses are then tried in turn.
     #[test]
     fn addresses_rotate_after_first_lookup() {
-        let addresses = AddressSet::new("a.example:80".into());
+        let addresses = EndpointAddresses::new("a.example:80".into());
         assert!(addresses.rotated_addresses().now_or_never().is_none());
         assert!(addresses.update(sockets(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"])));
         let first = |_| next(&addresses)[0].socket.to_string();
@@ -245,7 +245,7 @@ mod tests {
     /// An address that could not be reached comes last until the next lookup.
     #[test]
     fn unreachable_address_comes_last() {
-        let addresses = AddressSet::new("a.example:80".into());
+        let addresses = EndpointAddresses::new("a.example:80".into());
         let both = sockets(&["10.0.0.1:80", "10.0.0.2:80"]);
         addresses.update(both.clone());
         let dead = next(&addresses)[0].clone();
@@ -258,7 +258,7 @@ mod tests {
     /// An address counts as gone only if a lookup succeeds without it; a failed lookup changes nothing.
     #[test]
     fn address_is_gone_only_after_lookup() {
-        let addresses = AddressSet::new("a.example:80".into());
+        let addresses = EndpointAddresses::new("a.example:80".into());
         addresses.update(sockets(&["10.0.0.1:80", "10.0.0.2:80"]));
         let old = next(&addresses);
         assert!(addresses.record_failed_lookup() && !addresses.record_failed_lookup(), "told once");
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn recent_addresses_are_bounded() {
-        let addresses = AddressSet::new("a.example:80".into());
+        let addresses = EndpointAddresses::new("a.example:80".into());
         for n in 0..1000 {
             addresses.update(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
         }
@@ -283,7 +283,7 @@ mod tests {
     /// A name whose first lookup failed has no address until a later lookup succeeds.
     #[test]
     fn failed_first_lookup_recovers() {
-        let addresses = AddressSet::new("a.example:80".into());
+        let addresses = EndpointAddresses::new("a.example:80".into());
         addresses.record_failed_lookup();
         assert!(next(&addresses).is_empty());
         assert!(addresses.update(sockets(&["10.0.0.1:80"])));

@@ -30,7 +30,7 @@ use tracing::debug;
 
 use super::{
     h2_observer::{H2ObservedIo, H2WriteState},
-    read_tracker::{ReadFlag, ReadTrackingIo},
+    read_tracker::{ReadTrackingIo, ResponseStartedFlag},
 };
 
 /// The names of the protocols in ALPN (RFC 7301).
@@ -39,7 +39,7 @@ pub const HTTP2: &str = "h2";
 
 /// Sends the requests of one connection.
 pub enum RequestSender {
-    Http1(http1::SendRequest<Body>, UpgradeSlot, ReadFlag),
+    Http1(http1::SendRequest<Body>, UpgradeSlot, ResponseStartedFlag),
     Http2(http2::SendRequest<Body>, Rc<H2WriteState>, Scheme),
 }
 

@@ -14,7 +14,7 @@ use fencegate_policies::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::address::AddressSet;
+use super::address::EndpointAddresses;
 
 /// An endpoint, shared by all workers, and by all plans that have it.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Endpoint {
     pub id: u64,
     /// The name in the policy: `host:port`, or `unix:/path`.
     pub name: Arc<str>,
-    pub addresses: Arc<AddressSet>,
+    pub addresses: Arc<EndpointAddresses>,
     hash: u64,
     limits: PoolLimits,
     /// The number of requests in flight.
@@ -101,7 +101,7 @@ pub type ConnectionPermit = OwnedSemaphorePermit;
 impl Endpoint {
     pub fn new(
         name: Arc<str>,
-        addresses: Arc<AddressSet>,
+        addresses: Arc<EndpointAddresses>,
         limits: PoolLimits,
         bell: IdleEvictionTrigger,
     ) -> Self {
@@ -258,7 +258,7 @@ mod tests {
     fn endpoint(max_connections: usize, max_idle: usize) -> Arc<Endpoint> {
         let limits = PoolLimits { max_connections, max_idle };
         let name: Arc<str> = "a:80".into();
-        let addresses = Arc::new(AddressSet::new(name.clone()));
+        let addresses = Arc::new(EndpointAddresses::new(name.clone()));
         Arc::new(Endpoint::new(name, addresses, limits, watch::Sender::new(())))
     }
 

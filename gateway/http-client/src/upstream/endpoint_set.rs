@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    address::AddressSet,
+    address::EndpointAddresses,
     endpoint::{Endpoint, EndpointState, IdleEvictionTrigger},
     metrics::{EndpointMetrics, EndpointMetricsSource, EndpointSetSnapshot},
     tls::{TlsReloadResult, UpstreamTlsConnector},
@@ -118,7 +118,8 @@ impl UpstreamSet {
                 let known = before.and_then(|before| before.find_endpoint(upstream, name));
                 known.unwrap_or_else(|| {
                     let addresses = before.and_then(|before| before.addresses(name));
-                    let addresses = addresses.unwrap_or_else(|| Arc::new(AddressSet::new(name.clone())));
+                    let addresses =
+                        addresses.unwrap_or_else(|| Arc::new(EndpointAddresses::new(name.clone())));
                     let limits = upstream.sharing.pool.clone();
                     Arc::new(Endpoint::new(name.clone(), addresses, limits, bell.clone()))
                 })
@@ -202,7 +203,7 @@ impl EndpointSet {
     }
 
     /// The addresses behind a name. They are kept even if other settings of the upstream change.
-    fn addresses(&self, name: &Arc<str>) -> Option<Arc<AddressSet>> {
+    fn addresses(&self, name: &Arc<str>) -> Option<Arc<EndpointAddresses>> {
         let same = self.endpoints.iter().find(|one| one.name == *name)?;
         Some(same.addresses.clone())
     }

@@ -153,7 +153,7 @@ impl WriteGate {
 
     /// Lets further bytes pass if the permission still holds, so that the connection can be closed in order. If the
     /// connection is dropped while it [is closing](Self::is_closing), it is reset.
-    pub fn begin_close_if_held(&self) {
+    pub fn begin_close_if_permitted(&self) {
         let held = match &*self.state.borrow() {
             WriteGateState::Armed(permission) => permission.may_send_at(self.clock.now()),
             WriteGateState::Open
@@ -295,7 +295,7 @@ impl<S: ResetOnClose> GatedIo<S> {
     fn prepare_write(&mut self) -> io::Result<()> {
         let undelivered = self.gate.undelivered.get();
         if self.undelivered != undelivered {
-            self.io.give_up_after(undelivered);
+            self.io.set_unacknowledged_timeout(undelivered);
             self.undelivered = undelivered;
         }
         self.gate.check_may_write()?;

@@ -257,7 +257,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::upstream::{address::AddressSet, metrics::EndpointMetrics};
+    use crate::upstream::{address::EndpointAddresses, metrics::EndpointMetrics};
 
     fn health() -> HealthCheck {
         HealthCheck {
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn unhealthy_endpoint_stays_across_plans() {
         let limits = PoolLimits { max_connections: 1, max_idle: 1 };
-        let addresses = Arc::new(AddressSet::new("a:80".into()));
+        let addresses = Arc::new(EndpointAddresses::new("a:80".into()));
         let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
         assert!(
             HealthCheckStreak::initial_health_streak(&endpoint).record(false, &health()),

@@ -11,7 +11,7 @@ use crate::upstream::pooled_connection::PooledConnection;
 /// Checks the identities of processes, and remembers the answers. All workers share it.
 pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     /// True if all endpoints of this upstream have to be checked before anything is sent to one of them.
-    fn is_required(&self, upstream: &Upstream) -> bool;
+    fn is_identity_check_required(&self, upstream: &Upstream) -> bool;
 
     /// Checks the process on a new connection, and leaves the connection ready for another exchange.
     fn check_identity<'a>(
@@ -42,7 +42,7 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     /// # Errors
     /// Returns an error if the answers contradict each other, although all were checked just now; the log has the
     /// details.
-    fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError>;
+    fn check_identities_consistent(&self, upstream: &Upstream) -> Result<(), BoxError>;
 
     /// True if `process` is the last known process at the address, and the answers of the upstream agree.
     fn is_trusted(&self, upstream: &Upstream, address: &ResolvedEndpoint, process: &Arc<str>) -> bool;

@@ -124,7 +124,7 @@ impl IdlePool {
             if !connections[at].is_reusable(now) {
                 connections.swap_remove(at);
             } else if connections[at].pooled.is_ready()
-                && !is_passed_over(endpoint, &connections[at].pooled.address)
+                && !is_silent_address_skipped(endpoint, &connections[at].pooled.address)
             {
                 return Some(connections.swap_remove(at).pooled);
             }
@@ -146,7 +146,7 @@ impl IdlePool {
 }
 
 /// True if the address is silent and another address of the endpoint is not: connections to it are then skipped.
-fn is_passed_over(endpoint: &Endpoint, address: &ResolvedEndpoint) -> bool {
+fn is_silent_address_skipped(endpoint: &Endpoint, address: &ResolvedEndpoint) -> bool {
     address.liveness.is_silent() && !endpoint.addresses.all_addresses_silent()
 }
 

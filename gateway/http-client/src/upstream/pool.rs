@@ -92,7 +92,7 @@ impl<N: Network> ConnectionPool<N> {
         if cursor.fresh {
             return None;
         }
-        match self.identity_check.is_required(upstream) {
+        match self.identity_check.is_identity_check_required(upstream) {
             false => self.idle.take(cursor.current()?),
             true if cursor.fleet.is_one_address() => self.take_idle(upstream, cursor.current()?),
             true => None,
@@ -242,7 +242,7 @@ impl<N: Network> ConnectionPool<N> {
                 timeout_at(by, self.handshake(endpoint_set, endpoint, address.clone(), stream, permit));
             let mut pooled = speaking.await.map_err(late)??;
             // The identity check precedes all other bytes.
-            if self.identity_check.is_required(upstream) {
+            if self.identity_check.is_identity_check_required(upstream) {
                 let introduced = self.identity_check.check_identity(&mut pooled, upstream, &self.clock);
                 // Nothing of the request was sent. If another endpoint can be tried, the check gets less time than for
                 // the last one.
@@ -267,7 +267,9 @@ impl<N: Network> ConnectionPool<N> {
 
     /// Makes new requests go to other processes for a while, if there are any.
     fn avoid(&self, endpoint_set: &EndpointSet, address: &ResolvedEndpoint) {
-        if self.identity_check.is_required(&endpoint_set.upstream) && !endpoint_set.is_one_address() {
+        if self.identity_check.is_identity_check_required(&endpoint_set.upstream)
+            && !endpoint_set.is_one_address()
+        {
             address.liveness.avoid_address();
         }
     }

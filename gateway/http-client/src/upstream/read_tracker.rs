@@ -17,7 +17,7 @@ use tokio::{
 };
 
 /// True if a byte of a response was received. Shared with the code that sends requests on the connection.
-pub(super) type ReadFlag = Rc<Cell<bool>>;
+pub(super) type ResponseStartedFlag = Rc<Cell<bool>>;
 
 /// The stream below the HTTP/1.1 library. It is above TLS: the end of a TLS session does not count as a byte of a
 /// response.
@@ -30,7 +30,7 @@ pub(super) type ReadFlag = Rc<Cell<bool>>;
 /// only.
 pub(super) struct ReadTrackingIo<S> {
     io: S,
-    flag: ReadFlag,
+    flag: ResponseStartedFlag,
     /// True if the stream was read to its end, or nothing was read for too long.
     drained: bool,
     /// The first failed write. After it nothing more is written.
@@ -72,8 +72,8 @@ impl DeferredWriteError {
 }
 
 impl<S> ReadTrackingIo<S> {
-    pub(super) fn new(io: S) -> (Self, ReadFlag) {
-        let read_flag = ReadFlag::default();
+    pub(super) fn new(io: S) -> (Self, ResponseStartedFlag) {
+        let read_flag = ResponseStartedFlag::default();
         (Self { io, flag: read_flag.clone(), drained: false, failed: None, writer: None }, read_flag)
     }
 

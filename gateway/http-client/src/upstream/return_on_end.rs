@@ -21,7 +21,7 @@ struct ReturnConnectionOnEnd {
 }
 
 /// The body of an upstream's response. `idle` is the longest pause between two chunks. If `fenced`, the reader has to
-/// call [`Body::wait_request_settled`] at the end.
+/// call [`Body::wait_request_writes_settled`] at the end.
 pub fn upstream_body(
     incoming: (Incoming, Version),
     trailers: TrailerPolicy,

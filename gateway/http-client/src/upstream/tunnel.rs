@@ -157,7 +157,7 @@ async fn relay(
                 // close shows that it is done. An upstream that takes no more bytes may still send some, so they are
                 // awaited.
                 Ok(()) | Err(TunnelCopyError::To) => {
-                    checkout.gate().begin_close_if_held();
+                    checkout.gate().begin_close_if_permitted();
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
                     match timeout(bounds.farewell, farewell).await {
                         Ok((_, Ok(()))) => TunnelEnd::Closed,
@@ -171,7 +171,7 @@ async fn relay(
         }
     };
     if ended == TunnelEnd::Closed {
-        checkout.gate().begin_close_if_held();
+        checkout.gate().begin_close_if_permitted();
         checkout.record_success();
         let both = async {
             // An error means that the client has gone, so nothing is left to do for it.

@@ -23,7 +23,7 @@ pub fn memory_allowance() -> DefaultMemoryLimit {
             .map(|most| half((most, "cgroup"))),
         remaining(Resource::As, "VmSize:").map(|left| half((left, "address space limit"))),
         remaining(Resource::Data, "VmData:").map(|left| half((left, "data limit"))),
-        kib(&read_file_or_empty("/proc/meminfo"), "MemTotal:").map(|all| (all / 4, "machine")),
+        parse_kib_line(&read_file_or_empty("/proc/meminfo"), "MemTotal:").map(|all| (all / 4, "machine")),
     ];
     let least = known.into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
     let (bytes, of) = least.unwrap_or((LEAST, "least that is useful"));
@@ -63,11 +63,11 @@ fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
 /// The part of the process's limit that is left beside the memory that it uses now.
 fn remaining(limit: Resource, used: &str) -> Option<u64> {
     let most = getrlimit(limit).current?;
-    Some(most.saturating_sub(kib(&read_file_or_empty("/proc/self/status"), used)?))
+    Some(most.saturating_sub(parse_kib_line(&read_file_or_empty("/proc/self/status"), used)?))
 }
 
 /// Reads a line such as `MemTotal:  16384 kB`, in bytes.
-fn kib(text: &str, name: &str) -> Option<u64> {
+fn parse_kib_line(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     number.checked_mul(1024)
@@ -111,6 +111,6 @@ mod tests {
     fn memory_allowance_is_always_found() {
         let DefaultMemoryLimit { bytes, source: of } = memory_allowance();
         assert!(bytes as u64 >= LEAST && !of.is_empty());
-        assert_eq!(kib("MemFree: 1 kB\nMemTotal:  2 kB\n", "MemTotal:"), Some(2048));
+        assert_eq!(parse_kib_line("MemFree: 1 kB\nMemTotal:  2 kB\n", "MemTotal:"), Some(2048));
     }
 }

@@ -35,7 +35,7 @@ impl HeadMemoryBudget {
 
     /// Reserves memory for the head of a request that was read in full. `None` for a small head, which is not
     /// counted.
-    pub(crate) fn reserve_read<B>(
+    pub(crate) fn reserve_for_parsed_head<B>(
         &self,
         request: &Request<B>,
     ) -> Result<Option<HeadReservation>, MemoryBudgetExceededError> {
@@ -118,7 +118,7 @@ mod tests {
     fn heads_take_half_of_memory() {
         let budget = MemoryBudget::new(16 * MIB, BufferMetrics::unexposed_metrics());
         let memory = HeadMemoryBudget::new(budget.clone(), None);
-        let held: Vec<_> = std::iter::from_fn(|| memory.reserve_read(&large()).ok()).collect();
+        let held: Vec<_> = std::iter::from_fn(|| memory.reserve_for_parsed_head(&large()).ok()).collect();
         let each = COPIES * head_bytes(&large());
         assert_eq!(held.len(), 6 * MIB / each);
         let mut reading = memory.reserve();
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(body.resize(4 * MIB), Ok(()), "bodies go on");
         let small = Request::get("/small").header("a", "b").body(()).expect("a request");
         assert!(
-            memory.reserve_read(&small).is_ok_and(|reservation| reservation.is_none()),
+            memory.reserve_for_parsed_head(&small).is_ok_and(|reservation| reservation.is_none()),
             "what is small is not counted"
         );
         drop((held, body, reading));
@@ -149,12 +149,12 @@ mod tests {
             })
             .collect();
         let memory = HeadMemoryBudget::new(budget, None);
-        assert!(memory.reserve_read(&large()).is_err());
+        assert!(memory.reserve_for_parsed_head(&large()).is_err());
         drop(small_ones);
-        assert!(memory.reserve_read(&large()).is_ok());
+        assert!(memory.reserve_for_parsed_head(&large()).is_ok());
         let small =
             HeadMemoryBudget::new(MemoryBudget::new(64 << 10, BufferMetrics::unexposed_metrics()), None);
-        assert!(small.reserve_read(&large()).is_ok());
+        assert!(small.reserve_for_parsed_head(&large()).is_ok());
     }
 
     /// One client takes at most half of the memory for heads, complete and partial ones together.
@@ -169,7 +169,7 @@ mod tests {
         let one = of(1);
         let other = of(2);
         let each = COPIES * head_bytes(&large());
-        let held: Vec<_> = std::iter::from_fn(|| one.reserve_read(&large()).ok()).collect();
+        let held: Vec<_> = std::iter::from_fn(|| one.reserve_for_parsed_head(&large()).ok()).collect();
         assert_eq!(held.len(), 3 * MIB / each);
         let mut reading = one.reserve();
         assert_eq!(
@@ -178,12 +178,12 @@ mod tests {
             "of both together"
         );
         assert!(
-            other.reserve_read(&large()).is_ok_and(|reservation| reservation.is_some()),
+            other.reserve_for_parsed_head(&large()).is_ok_and(|reservation| reservation.is_some()),
             "another client"
         );
         drop(held);
         assert_eq!((reading.resize(MIB), reading.resize(4 * MIB)), (Ok(()), Ok(())));
-        assert!(one.reserve_read(&large()).is_err());
+        assert!(one.reserve_for_parsed_head(&large()).is_err());
         assert_eq!(other.reserve().resize(4 * MIB), Ok(()));
         reading.release();
         assert_eq!(reading.resize(6 * MIB), Ok(()), "a single one may be larger than the share");

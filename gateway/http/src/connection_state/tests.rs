@@ -44,7 +44,7 @@ fn http1_is_quiet_without_request() {
     let (exchange, answering) = state.begin_exchange();
     answering.add_unsent(0);
     drop((exchange, answering));
-    state.set_owed(0);
+    state.set_unwritten_response_bytes(0);
     assert_eq!(state.quiet_since(), None, "its answer is not flushed");
     state.mark_all_written();
     assert!(state.quiet_since().is_some());

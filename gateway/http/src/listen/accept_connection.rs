@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::{
-    plan::{ListenerProtocols, ListenerSettings, ProxyProtocol},
+    plan::{ListenerProtocols, ListenerSettings, ProxyProtocolMode},
     trusted_proxies::TrustedProxies,
 };
 use fencegate_process::log_limit::LogLimiter;
@@ -37,7 +37,7 @@ pub(super) struct ListenerConfig {
     connections_per_client: Option<usize>,
     protocols: ListenerProtocols,
     certificates: Option<Arc<ListenerCertificates>>,
-    proxy_protocol: ProxyProtocol,
+    proxy_protocol: ProxyProtocolMode,
     /// The proxies that may name the client.
     trusted: TrustedProxies,
     drain: CancellationToken,
@@ -92,7 +92,7 @@ impl ListenerConfig {
 
     /// True if this peer is a trusted proxy. The connections of a proxy belong to many clients, so closing one could
     /// hit a client that has sent no more than its share, and may be in the middle of a POST.
-    pub(super) fn is_proxy(&self, peer: &ConnectionInfo) -> bool {
+    pub(super) fn is_trusted_proxy(&self, peer: &ConnectionInfo) -> bool {
         self.trusted.is_proxy(peer.address.ip())
     }
 
@@ -106,9 +106,9 @@ impl ListenerConfig {
         I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         match self.proxy_protocol {
-            ProxyProtocol::Off => self.serve_client(stream, peer, slot, handler).await,
+            ProxyProtocolMode::Off => self.serve_client(stream, peer, slot, handler).await,
             // The futures are boxed, so that connections without a PROXY header are no larger for them.
-            ProxyProtocol::Require => {
+            ProxyProtocolMode::Require => {
                 if let Some((stream, peer)) = Box::pin(self.read_proxy_header(stream, peer)).await {
                     Box::pin(self.serve_client(stream, peer, slot, handler)).await;
                 }

@@ -121,7 +121,7 @@ impl ConnectionAcceptor {
             self.metrics.record_rejection(why);
             debug!(peer = %peer.address, why = why.as_str(), "turned away");
         };
-        let is_proxy = self.config.borrow().is_proxy(peer);
+        let is_proxy = self.config.borrow().is_trusted_proxy(peer);
         let take =
             || if is_proxy { self.slots.acquire_for_proxy(client) } else { self.slots.acquire(client) };
         let most = self.config.borrow().connections_per_client().filter(|_| !is_proxy);
@@ -147,7 +147,7 @@ impl ConnectionAcceptor {
             if let Some(slot) = take() {
                 return Some((slot, share));
             }
-            if !is_proxy && !self.slots.may_wait(client) {
+            if !is_proxy && !self.slots.may_wait_for_slot(client) {
                 turned_away(ConnectionRejection::ConnectionLimit);
                 return None;
             }

@@ -42,12 +42,12 @@ pub struct ListenerCertificates {
     tls: ListenerTls,
     alpn: Vec<Vec<u8>>,
     current: ArcSwap<ServerConfig>,
-    looked: Mutex<CertificateFileState>,
+    looked: Mutex<CertificateReloadState>,
     metrics: ClientConnectionMetrics,
 }
 
 /// The state of the files at the last check.
-struct CertificateFileState {
+struct CertificateReloadState {
     seen: Vec<Option<FileVersion>>,
     /// The error if the files could not be used. It is logged only if the next check finds the same error:
     /// certificate and key are two files, which are never replaced at the same moment.
@@ -98,7 +98,7 @@ impl ListenerCertificates {
             tls,
             alpn,
             current: ArcSwap::from_pointee(config),
-            looked: Mutex::new(CertificateFileState { seen, bad: None }),
+            looked: Mutex::new(CertificateReloadState { seen, bad: None }),
             metrics: metrics.clone(),
         });
         let watched = Arc::downgrade(&opened);
@@ -116,7 +116,7 @@ impl ListenerCertificates {
     /// Returns an error, which is also logged, if the files cannot be used. The old ones stay in use.
     pub fn reload(&self) -> Result<(), ListenerTlsError> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        *looked = CertificateFileState { seen: file_stamps(&self.tls), bad: None };
+        *looked = CertificateReloadState { seen: file_stamps(&self.tls), bad: None };
         self.install().inspect_err(|bad| self.log_error(bad))
     }
 
@@ -124,7 +124,7 @@ impl ListenerCertificates {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let now = file_stamps(&self.tls);
         if looked.seen != now {
-            *looked = CertificateFileState { seen: now, bad: self.install().err() };
+            *looked = CertificateReloadState { seen: now, bad: self.install().err() };
         } else if let Some(bad) = looked.bad.take() {
             self.log_error(&bad);
         }
@@ -201,8 +201,8 @@ impl<I: ResetOnClose> ResetOnClose for TlsStream<I> {
         self.get_ref().0.flush_on_close();
     }
 
-    fn give_up_after(&self, unacknowledged: Option<Duration>) {
-        self.get_ref().0.give_up_after(unacknowledged);
+    fn set_unacknowledged_timeout(&self, unacknowledged: Option<Duration>) {
+        self.get_ref().0.set_unacknowledged_timeout(unacknowledged);
     }
 
     fn is_fully_closed(&self) -> bool {

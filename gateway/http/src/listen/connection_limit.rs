@@ -116,7 +116,7 @@ impl ConnectionSlots {
 
     /// True if a new connection without a slot may wait for one. A client that already has a slot may not wait,
     /// because it would hold up clients that have none.
-    pub(super) fn may_wait(&self, client: ClientId) -> bool {
+    pub(super) fn may_wait_for_slot(&self, client: ClientId) -> bool {
         !self.taken.borrow().of.contains_key(&client)
     }
 
@@ -264,7 +264,7 @@ mod tests {
         assert!(is_gone(&modest), "the only one that asks nothing");
         let (slot, state, exchange) = work.remove(0);
         drop(exchange);
-        state.set_owed(0);
+        state.set_unwritten_response_bytes(0);
         assert!(slots.acquire(client(4)).is_some(), "its answer has left");
         assert!(is_gone(&slot) && !is_gone(&other));
     }
@@ -299,7 +299,7 @@ mod tests {
         let (_, answering) = state.begin_exchange();
         answering.upgrade(sender);
         drop(answering);
-        state.set_owed(0);
+        state.set_unwritten_response_bytes(0);
         assert!(state.take_upgrade_sender().is_some());
         assert!(slots.acquire(client(2)).is_none());
         assert!(!is_gone(&slot));
@@ -314,10 +314,10 @@ mod tests {
         slot.set_connection_state(&state);
         let _at_work = state.begin_exchange();
         assert!(slots.acquire(client(1)).is_none() && slots.acquire(client(2)).is_none());
-        assert!(!slots.may_wait(client(1)), "everybody behind it would wait as well");
-        assert!(slots.may_wait(client(2)));
+        assert!(!slots.may_wait_for_slot(client(1)), "everybody behind it would wait as well");
+        assert!(slots.may_wait_for_slot(client(2)));
         drop(slot);
-        assert!(slots.may_wait(client(1)));
+        assert!(slots.may_wait_for_slot(client(1)));
     }
 
     /// Only a bounded number of connections is asked to close at the same time.

@@ -44,7 +44,7 @@ impl Service<Request<Incoming>> for ConnectionService {
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         // The memory is reserved here and not in a later step: one poll of an HTTP/2 connection delivers all heads
         // that have come, before the steps of any of them run.
-        let Ok(head) = self.memory.reserve_read(&http) else {
+        let Ok(head) = self.memory.reserve_for_parsed_head(&http) else {
             let reply = self.handler.reject(RequestRejection::HeadMemoryExhausted, Duration::ZERO);
             return Box::pin(ready(Ok(reply.map(|body| answering.observe(body)))));
         };

@@ -160,8 +160,8 @@ impl<I: ResetOnClose> ResetOnClose for PrefixedIo<I> {
         self.stream.flush_on_close();
     }
 
-    fn give_up_after(&self, unacknowledged: Option<Duration>) {
-        self.stream.give_up_after(unacknowledged);
+    fn set_unacknowledged_timeout(&self, unacknowledged: Option<Duration>) {
+        self.stream.set_unacknowledged_timeout(unacknowledged);
     }
 
     fn is_fully_closed(&self) -> bool {

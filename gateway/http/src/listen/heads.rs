@@ -6,7 +6,7 @@ use super::detect::{DetectedProtocol, PREFACE};
 use crate::buffered::{HeadMemoryBudget, HeadReservation, MemoryBudgetExceededError};
 
 /// The head that one connection is receiving.
-pub(super) struct PartialHead {
+pub(super) struct IncomingHeadMemory {
     room: HeadReservation,
     progress: HeadByteTracker,
 }
@@ -22,7 +22,7 @@ enum HeadByteTracker {
     },
 }
 
-impl PartialHead {
+impl IncomingHeadMemory {
     /// `unfinished` is the number of bytes that the library may allocate for an incomplete HTTP/2 head.
     pub(super) fn new(protocol: DetectedProtocol, memory: &HeadMemoryBudget, unfinished: usize) -> Self {
         let progress = match protocol {
@@ -42,7 +42,7 @@ impl PartialHead {
     }
 
     /// Counts received bytes. `of_head` is true if the head of an HTTP/1 request is not complete.
-    pub(super) fn record_bytes(
+    pub(super) fn account_head_bytes(
         &mut self,
         bytes: &[u8],
         of_head: bool,
@@ -69,7 +69,7 @@ impl PartialHead {
 
     /// The moment since which an HTTP/2 head is incomplete. Until it is complete, nothing else can come over the
     /// connection.
-    pub(super) fn unfinished_since(&self) -> Option<Instant> {
+    pub(super) fn open_h2_head_since(&self) -> Option<Instant> {
         match self.progress {
             HeadByteTracker::Http1(_) => None,
             HeadByteTracker::Http2 { since, .. } => since,
@@ -174,8 +174,8 @@ mod tests {
             let bytes = if protocol == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
             let mut held = Vec::new();
             let all = loop {
-                let mut heads = PartialHead::new(protocol, &memory, 1 << 20);
-                if heads.record_bytes(&bytes, true).is_err() {
+                let mut heads = IncomingHeadMemory::new(protocol, &memory, 1 << 20);
+                if heads.account_head_bytes(&bytes, true).is_err() {
                     break held.len();
                 }
                 held.push(heads);
@@ -206,17 +206,17 @@ mod tests {
     fn complete_http2_head_releases_memory() {
         let budget = MemoryBudget::new(1 << 20, BufferMetrics::unexposed_metrics());
         let memory = HeadMemoryBudget::new(budget.clone(), None);
-        let mut http2 = PartialHead::new(DetectedProtocol::Http2, &memory, 1 << 20);
+        let mut http2 = IncomingHeadMemory::new(DetectedProtocol::Http2, &memory, 1 << 20);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
-        http2.record_bytes(&opened, false).expect("room");
-        assert!(http2.unfinished_since().is_some());
-        http2.record_bytes(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
-        assert_eq!((http2.unfinished_since(), budget.metrics().add(0)), (None, 0));
-        let mut http1 = PartialHead::new(DetectedProtocol::Http1, &memory, 1 << 20);
-        http1.record_bytes(&[b'x'; 30_000], true).expect("room");
-        http1.record_bytes(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
+        http2.account_head_bytes(&opened, false).expect("room");
+        assert!(http2.open_h2_head_since().is_some());
+        http2.account_head_bytes(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
+        assert_eq!((http2.open_h2_head_since(), budget.metrics().add(0)), (None, 0));
+        let mut http1 = IncomingHeadMemory::new(DetectedProtocol::Http1, &memory, 1 << 20);
+        http1.account_head_bytes(&[b'x'; 30_000], true).expect("room");
+        http1.account_head_bytes(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
         http1.begin_http1_head();
-        http1.record_bytes(&[b'x'; 20_000], true).expect("room");
+        http1.account_head_bytes(&[b'x'; 20_000], true).expect("room");
         assert_eq!(budget.metrics().add(0), 30_000);
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn read_header<I: AsyncRead + Unpin>(
         if stream.read_buf(&mut read).await? == 0 {
             return Err(ProxyProtocolError::Gone);
         }
-        if !may_begin(&read) {
+        if !may_be_proxy_header_prefix(&read) {
             return Err(ProxyProtocolError::Absent);
         }
         if let Some((length, client)) = parse(&read)? {
@@ -69,7 +69,7 @@ const LARGEST: usize = 4096;
 const VERSION_1: &[u8] = b"PROXY ";
 const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-fn may_begin(read: &[u8]) -> bool {
+fn may_be_proxy_header_prefix(read: &[u8]) -> bool {
     [VERSION_1, VERSION_2].iter().any(|prefix| {
         let length = read.len().min(prefix.len());
         read[..length] == prefix[..length]

@@ -29,7 +29,7 @@ use super::{
     connection_service::ConnectionService,
     detect::DetectedProtocol,
     handler::{HttpHandler, ListenerTimeLimit, RequestRejection},
-    heads::PartialHead,
+    heads::IncomingHeadMemory,
     linger::{encode_http1_response, linger, write_and_linger},
     metrics::ClientConnectionMetrics,
     timed_io::TimedIo,
@@ -118,7 +118,7 @@ impl HttpConnectionServer {
         // `memory` and `peer` move out of this block, so that the future of an idle connection has no space for them.
         let (facing, heads) = {
             let memory = self.head_memory(&peer);
-            let heads = PartialHead::new(protocol, &memory, self.unfinished);
+            let heads = IncomingHeadMemory::new(protocol, &memory, self.unfinished);
             let pause = self.timeouts.request_body;
             (ConnectionService::new(handler.clone(), peer, state.clone(), pause, memory), heads)
         };

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     handler::{HttpHandler, ListenerTimeLimit, RequestRejection},
-    heads::PartialHead,
+    heads::IncomingHeadMemory,
     linger::{encode_http1_response, linger, write_and_linger},
     metrics::ClientConnectionMetrics,
 };
@@ -43,7 +43,7 @@ pub(super) struct TimedIo<I: ResetOnClose> {
     /// True until the first line end is read: until then only the target can be too large. It stays false for later
     /// heads, whose beginnings this layer does not see.
     first_line: bool,
-    heads: PartialHead,
+    heads: IncomingHeadMemory,
 }
 
 enum IoState<I> {
@@ -60,7 +60,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         timeouts: ListenerTimeouts,
         handler: Rc<dyn HttpHandler>,
         metrics: Rc<ClientConnectionMetrics>,
-        heads: PartialHead,
+        heads: IncomingHeadMemory,
     ) -> Self {
         state.unsent.set_write_timeout(timeouts.response_write);
         Self {
@@ -108,7 +108,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
 
     /// Ready when an HTTP/2 head is not complete within its time limit.
     fn poll_unfinished_head_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(since) = self.heads.unfinished_since() else { return Poll::Pending };
+        let Some(since) = self.heads.open_h2_head_since() else { return Poll::Pending };
         ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
         self.metrics.record_timeout(ListenerTimeLimit::RequestHeaders);
         self.connection.request_connection_reset();
@@ -144,7 +144,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
 
     /// Replaces the bare status that the HTTP library writes when it cannot read a request by a refusal of this
     /// proxy.
-    fn correct_status(&mut self, said: &[u8]) {
+    fn reject_with_detail(&mut self, said: &[u8]) {
         self.reject(match said.get(9..12) {
             Some(b"431") if self.first_line => RequestRejection::TargetTooLarge,
             Some(b"414") => RequestRejection::TargetTooLarge,
@@ -160,7 +160,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         }
         self.connection.mark_head_started();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
-        self.heads.record_bytes(bytes, matches!(self.connection.reading(), ConnectionReadPhase::Head(_)))
+        self.heads
+            .account_head_bytes(bytes, matches!(self.connection.reading(), ConnectionReadPhase::Head(_)))
     }
 
     fn reject(&mut self, refused: RequestRejection) {
@@ -207,7 +208,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
 
     /// Writes informational responses. It is called when the library flushes, because the library has then written
     /// complete messages only.
-    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_informational(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream: IoState::Live(stream), connection: state, .. } = self else {
             return Poll::Ready(Ok(()));
         };
@@ -218,7 +219,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
     }
 
     /// Writes the rest of an informational response that is partly written, before anything else.
-    fn poll_rest_of_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_partial_informational(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self
             .connection
             .informational
@@ -227,7 +228,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         {
             return Poll::Ready(Ok(()));
         }
-        let polled = self.poll_interims(cx);
+        let polled = self.poll_write_informational(cx);
         self.record_write(cx, polled)
     }
 
@@ -243,10 +244,10 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
             NextWriteKind::Owed(owed) => owed,
             NextWriteKind::LastChunk | NextWriteKind::Answers => total,
         };
-        self.connection.set_owed(owed);
+        self.connection.set_unwritten_response_bytes(owed);
         let Some(first) = slices.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
         if owed == 0 {
-            self.correct_status(first);
+            self.reject_with_detail(first);
             // The library's bytes are discarded and reported as written, so that it closes the connection; this
             // proxy's refusal is written instead.
             return Poll::Ready(Ok(total));
@@ -257,7 +258,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
             false => Pin::new(stream).poll_write(cx, &first[..owed.min(first.len())]),
         };
         if let Poll::Ready(Ok(count)) = polled {
-            self.connection.set_owed(owed - count);
+            self.connection.set_unwritten_response_bytes(owed - count);
         }
         self.record_write(cx, polled)
     }
@@ -290,7 +291,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncRead for T
                 }
                 buffer.set_filled(before);
                 this.reject(RequestRejection::HeadMemoryExhausted);
-                if this.heads.unfinished_since().is_some() {
+                if this.heads.open_h2_head_since().is_some() {
                     // In the middle of an HTTP/2 head no refusal can be written, so the connection is reset.
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
                 }
@@ -310,7 +311,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
         if this.connection.writing() != NextWriteKind::Answers {
             return this.write_outside_exchange(cx, &[IoSlice::new(bytes)]);
         }
-        ready!(this.poll_rest_of_interim(cx))?;
+        ready!(this.poll_write_partial_informational(cx))?;
         let IoState::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
         let polled = Pin::new(stream).poll_write(cx, bytes);
         this.connection.record_write(&polled, &[IoSlice::new(bytes)]);
@@ -326,7 +327,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
         if this.connection.writing() != NextWriteKind::Answers {
             return this.write_outside_exchange(cx, slices);
         }
-        ready!(this.poll_rest_of_interim(cx))?;
+        ready!(this.poll_write_partial_informational(cx))?;
         let IoState::Live(stream) = &mut this.stream else {
             return Poll::Ready(Ok(slices.iter().map(|piece| piece.len()).sum()));
         };
@@ -344,14 +345,14 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let said = this.poll_interims(cx);
+        let said = this.poll_write_informational(cx);
         if !matches!(said, Poll::Ready(Ok(()))) {
             return this.record_write(cx, said);
         }
         let IoState::Live(stream) = &mut this.stream else { return this.poll_lingering_close(cx).map(Ok) };
         if this.connection.writing() == NextWriteKind::LastChunk {
             // The last chunk was already written in full, so no byte of the response is left.
-            this.connection.set_owed(0);
+            this.connection.set_unwritten_response_bytes(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = polled {

@@ -84,7 +84,7 @@ impl ResetOnClose for SocketStream {
 
     /// Sets `TCP_USER_TIMEOUT`. The kernel counts it from the first attempt to send the oldest unacknowledged byte,
     /// and also while the peer's window is full.
-    fn give_up_after(&self, unacknowledged: Option<Duration>) {
+    fn set_unacknowledged_timeout(&self, unacknowledged: Option<Duration>) {
         match self {
             // The kernel counts in milliseconds, and takes zero for its own default, so the limit is at least one.
             Self::Tcp(stream) => {
@@ -150,7 +150,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let mut ours = SocketStream::Unix(ours);
         ours.reset_on_close();
-        ours.give_up_after(Some(Duration::ZERO));
+        ours.set_unacknowledged_timeout(Some(Duration::ZERO));
         ours.write_all(b"all").await.expect("open");
         assert!(ours.is_fully_closed());
         drop(ours);

@@ -101,7 +101,7 @@ impl LeaseApiState {
 impl PeerRequest {
     pub(super) fn lease_release_request(id: &LeaseId) -> Self {
         let path = format!("{PREFIX}leases/{}", id.reference());
-        let lease = HeaderValue::from_str(&id.reveal()).ok();
+        let lease = HeaderValue::from_str(&id.to_secret_text()).ok();
         Self {
             method: Method::DELETE,
             path,

@@ -68,7 +68,7 @@ impl LeaseApiState {
         // The sweep may not have noticed yet that the time of the lease is over.
         self.leases.end_if_lapsed(&lease);
         // One snapshot decides what the answer is, and makes the promise that is in it.
-        let promise = lease.promised_grant();
+        let promise = lease.snapshot_promised_if_held();
         match &promise.stage {
             LeaseStageSnapshot::Held { lock, .. } => Ok(HeldLease { lock: lock.clone(), lease, promise }),
             LeaseStageSnapshot::Over { why, .. } => Err(ended_refusal(&lease, why)),

@@ -39,7 +39,7 @@ pub(super) async fn show(
             number: entry.number,
             reference: ours.map(|lease| lease.id.reference().to_string()),
             note: ours.and_then(|lease| lease.note.as_deref().map(str::to_owned)),
-            age_ms: ours.and_then(|lease| held_for(lease)),
+            age_ms: ours.and_then(|lease| held_for_ms(lease)),
         }
     });
     let mut line: Vec<_> = standing.collect();
@@ -55,7 +55,7 @@ pub(super) fn token_number(lease: &Lease) -> Option<u64> {
     }
 }
 
-fn held_for(lease: &Lease) -> Option<u64> {
+fn held_for_ms(lease: &Lease) -> Option<u64> {
     match lease.snapshot().stage {
         LeaseStageSnapshot::Held { since, .. } => Some(millis(since)),
         LeaseStageSnapshot::Waiting { .. } | LeaseStageSnapshot::Over { .. } => None,

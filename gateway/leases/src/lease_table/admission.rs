@@ -99,7 +99,7 @@ impl LeaseTable {
         principal: &Arc<str>,
         name: &LeaseIdempotencyKey,
     ) -> Result<Option<UndeliveredLeaseGuard>, Refusal> {
-        let found = self.lock_index().find_named(principal, &name.key);
+        let found = self.lock_index().find_by_idempotency_key(principal, &name.key);
         found.map_or(Ok(None), |lease| self.join(lease, Some(name)))
     }
 
@@ -148,7 +148,7 @@ impl LeaseTable {
         // The name is looked up before the bounds are checked, because a repeat needs no lease of its own, and
         // under the mutex, because two requests may come at once.
         let name = lease.name.as_ref();
-        if let Some(named) = name.and_then(|name| all.find_named(&lease.principal, &name.key)) {
+        if let Some(named) = name.and_then(|name| all.find_by_idempotency_key(&lease.principal, &name.key)) {
             return Ok(Some(named));
         }
         let living: usize = all.living.values().sum();

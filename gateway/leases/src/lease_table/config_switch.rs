@@ -58,7 +58,7 @@ impl Drop for ConfigSwitchGuard<'_> {
 }
 
 /// True if a plan with these sites has a lock of the lease at another place than the lease.
-fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockLocation>) -> bool {
+fn is_lock_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockLocation>) -> bool {
     let mut locks = lease.keys.iter().zip(&lease.sites);
     locks.any(|(key, held)| site(key).is_none_or(|site| site_for_permits(site, key, lease.permits) != *held))
 }
@@ -77,7 +77,7 @@ impl LeaseTable {
         self.switching.store(true, Ordering::Release);
         let switch = ConfigSwitchGuard(self);
         for lease in self.lock_index().leases.values() {
-            if lease.may_hold() && is_moved(lease, &site) {
+            if lease.may_hold() && is_lock_moved(lease, &site) {
                 let keys = key_redaction::redact_keys(&lease.keys);
                 let lease = lease.id.reference();
                 return Err(format!(

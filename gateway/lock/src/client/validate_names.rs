@@ -2,7 +2,7 @@
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{ForeignLayout, LockLocation},
+    plan::{ForeignLockLayout, LockLocation},
 };
 
 use super::error::LockClientError;
@@ -28,7 +28,7 @@ pub(super) fn parse_keys<'k>(
 /// The site of a node that is shared with other programs. `root`: the root of the installation.
 pub(super) fn parse_exclusive_node(path: &str, root: &str) -> Result<LockLocation, LockClientError> {
     match is_path_outside_root(path, root) {
-        true => Ok(LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path: path.into() }),
+        true => Ok(LockLocation::Foreign { layout: ForeignLockLayout::ExclusiveNode, path: path.into() }),
         false => Err(LockClientError::Key(format!(
             "`{path}`: a node that is shared with other programs has a path like `/app/locks/7`, not below the root"
         ))),

@@ -30,7 +30,7 @@ use super::{
     call_chain::NestedCallbackError,
     grant_guard::{GrantGuard, MultiRequestLock},
     held_lock::HeldLockView,
-    lock_request::WaitGateway,
+    lock_request::LockWaitPlace,
     queue::{GrantedLockRequest, LockQueue, QueueArrivalOutcome, QueueJoinPolicy},
 };
 
@@ -66,7 +66,7 @@ struct LocalWaiter {
     route: Arc<str>,
     rules: CachedHoldLimits,
     patience: QueueJoinPolicy,
-    waits: WaitGateway,
+    waits: LockWaitPlace,
     delay: Option<Duration>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct LocalLockRequest<'a> {
     pub mode: LockMode,
     pub rules: CachedHoldLimits,
     pub patience: QueueJoinPolicy,
-    pub waits: WaitGateway,
+    pub waits: LockWaitPlace,
     /// See [`crate::manager::lock_request::LockRequest`].
     pub delay: Option<Duration>,
     pub route: &'a Arc<str>,
@@ -162,7 +162,7 @@ impl KeySlot {
         let mut entry = self.lock_state();
         let mut answer = None;
         debug_assert!(!entry.removed, "removed under the table's lock");
-        if waits == WaitGateway::AtHolder && !self.accepts_forwarded(&entry, now) {
+        if waits == LockWaitPlace::AtHolder && !self.accepts_forwarded(&entry, now) {
             return EnterLocalQueueOutcome::NotHolder;
         }
         if matches!(patience, QueueJoinPolicy::QueueBehind(most) if entry.queue.waiting_count() >= most) {
@@ -187,7 +187,7 @@ impl KeySlot {
             }
             (QueueArrivalOutcome::Wait { attend }, Some(answer)) => {
                 // While the key is held here, no request is forwarded, so no route is looked up.
-                let asks = waits == WaitGateway::Anywhere && entry.request_holder_lookup(now);
+                let asks = waits == LockWaitPlace::Anywhere && entry.request_holder_lookup(now);
                 if asks || entry.queue.needs_task_wakeup(now) {
                     self.look.notify_one();
                 }

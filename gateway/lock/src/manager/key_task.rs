@@ -130,7 +130,7 @@ async fn serve_key<L: ZkClient>(
                 slot.report_queue_position_lost();
                 debug!(key = key_redaction::redact_key(&slot.key), "place lost; queueing again");
                 lost = lost.saturating_add(1);
-                yield_or_pause(lost).await;
+                pause_after_lost_position(lost).await;
             }
             Err(error) => slot.refuse_waiting(&error),
         }
@@ -140,7 +140,7 @@ async fn serve_key<L: ZkClient>(
 /// Lets other tasks run before the next attempt. After the end of a session the client library fails every request at
 /// once: without this the loop would never yield, and the task that keeps the session would not notice the end. The
 /// first loss may be a removed node, so the first retry has no delay.
-async fn yield_or_pause(lost: u32) {
+async fn pause_after_lost_position(lost: u32) {
     match lost {
         0 | 1 => tokio::task::yield_now().await,
         _ => sleep(RETRY_PAUSE).await,
@@ -190,7 +190,7 @@ async fn acquire<L: ZkClient>(
     };
     let attempt =
         nodes.register_waiting_attempt(begun.with_gateway_reference().with_handover_delay(wanted.delay));
-    let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
+    let mut waiting = LocalQueueObserver { slot: slot.clone(), table: table.clone() };
     let started = live.clock.now();
     let granted = match &old {
         Some(old) => attempt.acquire_instead_of(old, &mut waiting).await,
@@ -217,12 +217,12 @@ async fn acquire<L: ZkClient>(
 }
 
 /// The waiting local requests of a key. Together they are one caller of its attempt.
-struct LocalWaiters {
+struct LocalQueueObserver {
     slot: Arc<KeySlot>,
     table: Arc<KeySlotTable>,
 }
 
-impl LockAttemptObserver for LocalWaiters {
+impl LockAttemptObserver for LocalQueueObserver {
     fn is_closed(&self) -> bool {
         self.slot.first_waiting_request().is_none()
     }

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::manager::key_capacity::{HolderKind, KeyRequestLimitError, KeyRequestLimiter, KeyRequestSlot};
 use crate::manager::session_command::SessionCommand;
-use crate::manager::{key_slot::table::KeySlotTable, lock_request::WaitGateway};
+use crate::manager::{key_slot::table::KeySlotTable, lock_request::LockWaitPlace};
 
 /// Requests locks from any thread. Cheap to clone.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ impl LockManager {
                 self.acquire_cached(key, rules, request).await
             }
             // Peers forward requests here only for a single cached key, and this request is for none.
-            _ if request.waits == WaitGateway::AtHolder => Err(AcquireError::NotHolder),
+            _ if request.waits == LockWaitPlace::AtHolder => Err(AcquireError::NotHolder),
             _ => self.acquire_uncached(request).await,
         }
     }
@@ -141,7 +141,7 @@ impl LockManager {
         request: LockRequest<'_>,
     ) -> Result<GrantGuard, AcquireError> {
         let LockRequest { mode, waits, delay, route, .. } = request;
-        if waits == WaitGateway::Anywhere
+        if waits == LockWaitPlace::Anywhere
             && let Some(holder) = self.table.holder_route(key)
         {
             return Err(AcquireError::Elsewhere(holder));
@@ -177,7 +177,7 @@ impl LockManager {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
                 // The gateway that forwarded the request here finds the next holder by itself, so the request does not
                 // wait here.
-                Some(Ok(Err(GrantError::Lost))) if waits == WaitGateway::AtHolder => {
+                Some(Ok(Err(GrantError::Lost))) if waits == LockWaitPlace::AtHolder => {
                     return Err(AcquireError::NotHolder);
                 }
                 Some(Ok(Err(GrantError::PermitsDiffer)))
@@ -208,7 +208,7 @@ impl LockManager {
         request: LockRequest<'_>,
         ahead: Arc<LockWaitProgress>,
     ) -> Result<LeasedLock, AcquireError> {
-        let request = LockRequest { hold: LockReusePolicy::Strict, waits: WaitGateway::Here, ..request };
+        let request = LockRequest { hold: LockReusePolicy::Strict, waits: LockWaitPlace::Here, ..request };
         let (lock, root) = self.acquire_own_node(request, HolderKind::Client, ahead).await?;
         Ok(LeasedLock::new(lock, root))
     }

@@ -32,7 +32,7 @@ pub struct LockRequest<'a> {
     /// The number of requests of this gateway that may wait behind the holder.
     pub queue: usize,
     /// The gateway at which the request may wait; used only for a single cached key.
-    pub waits: WaitGateway,
+    pub waits: LockWaitPlace,
     /// For keys whose upstream does not compare tokens: the time for which a request may go on after its holder is
     /// gone. If the last holder left without recording that its requests are over, the next holder waits this long. All
     /// requests for a key must have the same delay.
@@ -64,7 +64,7 @@ impl LockRequest<'_> {
 
 /// The gateway at which a request may wait for a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WaitGateway {
+pub enum LockWaitPlace {
     #[default]
     Here,
     /// The request may wait here, or at the gateway that holds the key, to which it may be forwarded.

@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::manager::{
-        lock_request::{LockRequest, WaitGateway},
+        lock_request::{LockRequest, LockWaitPlace},
         uncached_registry::{LockWaitInfo, UncachedLockRegistry},
     };
     use fencegate_zookeeper::session::{lock_validity::LockValidity, session_deadline::SessionDeadline};
@@ -209,7 +209,7 @@ mod tests {
             hold: LockReusePolicy::Strict,
             wait: Duration::ZERO,
             queue: 1,
-            waits: WaitGateway::Here,
+            waits: LockWaitPlace::Here,
             delay: None,
             route: &route,
         };

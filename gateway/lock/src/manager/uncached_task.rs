@@ -4,7 +4,7 @@ use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{ForeignLayout, LockLocation, LockMode},
+    plan::{ForeignLockLayout, LockLocation, LockMode},
 };
 use fencegate_process::clock::{BootInstant, SharedClock};
 use fencegate_recipe::{
@@ -56,12 +56,13 @@ pub struct UncachedGrant {
 /// Acquires the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
 pub(crate) async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, request: UncachedLockRequest) {
     let UncachedLockRequest { keys, mode, waits, delay, caller, ahead, places } = request;
-    let mut caller = UncachedLockWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
+    let mut caller =
+        UncachedRequestObserver { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
         keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
             begin_semaphore(&live, keys, mode, delay).await.map(UncachedLockAttempt::Permit)
         }
-        [(key, LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
+        [(key, LockLocation::Foreign { layout: ForeignLockLayout::ExclusiveNode, path })] => {
             ExclusiveNodeAttempt::begin(&live, key, path).await.map(UncachedLockAttempt::ExclusiveNode)
         }
         [(key, site)] => LockAttempt::begin(&live, key, site, mode)
@@ -122,7 +123,7 @@ enum UncachedLockAttempt<L: ZkClient> {
 }
 
 impl<L: ZkClient> UncachedLockAttempt<L> {
-    async fn acquire(&self, caller: &mut UncachedLockWaiter) -> Result<LockGrant, LockAttemptError> {
+    async fn acquire(&self, caller: &mut UncachedRequestObserver) -> Result<LockGrant, LockAttemptError> {
         match self {
             Self::Single(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
@@ -217,7 +218,7 @@ impl<L: ZkClient> UncachedLockAttempt<L> {
 const WATCH_AFTER: Duration = Duration::from_millis(50);
 
 /// The request that waits for the lock, as the attempt's observer.
-struct UncachedLockWaiter {
+struct UncachedRequestObserver {
     /// `None` once it was answered.
     answer: Option<oneshot::Sender<Result<UncachedGrant, GrantError>>>,
     waits: bool,
@@ -225,7 +226,7 @@ struct UncachedLockWaiter {
     clock: SharedClock,
 }
 
-impl UncachedLockWaiter {
+impl UncachedRequestObserver {
     /// Sends the answer. If the caller has gone, the error returns the answer.
     fn reply(
         &mut self,
@@ -238,7 +239,7 @@ impl UncachedLockWaiter {
     }
 }
 
-impl LockAttemptObserver for UncachedLockWaiter {
+impl LockAttemptObserver for UncachedRequestObserver {
     fn is_closed(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }

@@ -16,8 +16,8 @@ pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlanPolicy) {
         info!("no earlier gateway locks a route in another way any more");
         return;
     }
-    let routes = routes(refused);
-    let gateways = gateways(refused);
+    let routes = format_refused_routes(refused);
+    let gateways = format_conflicting_gateways(refused);
     match mixed {
         MixedPlanPolicy::Refuse => error!(
             code = "FG0550",
@@ -43,13 +43,13 @@ pub(super) fn log_incomplete_comparison(gateway: &str) {
     );
 }
 
-fn routes(refused: &RefusedRoutes) -> String {
+fn format_refused_routes(refused: &RefusedRoutes) -> String {
     let more = refused.len().saturating_sub(NAMED);
     let named = refused.keys().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{named}, and {more} more") } else { named }
 }
 
-fn gateways(refused: &RefusedRoutes) -> String {
+fn format_conflicting_gateways(refused: &RefusedRoutes) -> String {
     let gateways: BTreeSet<&str> = refused.values().flatten().map(String::as_str).collect();
     gateways.into_iter().collect::<Vec<_>>().join(", ")
 }

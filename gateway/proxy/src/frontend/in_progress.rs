@@ -92,8 +92,11 @@ impl RequestInProgress {
         let report = self.context.peer_answer().map(|(_, report)| report).filter(|_| answer.is_ok());
         let (refused, outcome) = report.map_or((refused, outcome), |report| (report.reason, report.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
-        let word =
-            answer.as_ref().err().filter(|_| self.role.sends_refusal_reason()).and_then(Refusal::guard_word);
+        let word = answer
+            .as_ref()
+            .err()
+            .filter(|_| self.role.sends_refusal_reason())
+            .and_then(Refusal::guard_refusal_word);
         let passed_on = self.context.source.get().filter(|_| answer.is_ok());
         let mut reply = answer.unwrap_or_else(|refusal| {
             self.log(&refusal);
@@ -101,7 +104,7 @@ impl RequestInProgress {
         });
         if let Some(source) = passed_on {
             let came = reply.version();
-            source.via.stamp(reply.headers_mut(), came);
+            source.via.add_via_entry(reply.headers_mut(), came);
         }
         let knows = self.context.is_fenced() || self.role != LocalProcessRole::Gateway;
         if report.is_none() && knows && self.role != LocalProcessRole::Filter {
@@ -126,7 +129,7 @@ impl RequestInProgress {
         if let Some(trace) = self.context.trace.get() {
             reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| trace.request_id.clone());
         }
-        self.count(refused, outcome);
+        self.record_outcome_metrics(refused, outcome);
         self.route().record_response(reply.status(), self.began.elapsed());
         // The request counts as in flight until its whole response has been sent, so the body keeps the count.
         let counted = self.context.take_route_count().or_else(|| self.unrouted.take());
@@ -140,7 +143,7 @@ impl RequestInProgress {
         (reply, entry)
     }
 
-    fn count(&self, refused: Option<RefusalReason>, outcome: DispatchOutcome) {
+    fn record_outcome_metrics(&self, refused: Option<RefusalReason>, outcome: DispatchOutcome) {
         if let Some(reason) = refused {
             self.route().record_rejection(reason);
             if matches!(reason, RefusalReason::SlowRequest | RefusalReason::SlowUpload) {

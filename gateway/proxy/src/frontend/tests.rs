@@ -42,7 +42,7 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     pipeline::{PipelineParts, routing_pipeline},
     plan_context::WorkerPlanContext,
-    steps::{authenticate::TokenVerificationMode, client_limit::ClientConcurrencyLimit, key::KeyedRequest},
+    steps::{authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, key::KeyedRequest},
     via::ViaName,
 };
 
@@ -107,7 +107,7 @@ fn pipeline(
         peer_secret: None,
         tickets: None,
         leases: None,
-        tokens: TokenVerificationMode::Verified(None),
+        tokens: AccessTokenSource::Verified(None),
     };
     PipelineInstance::new(routing_pipeline(parts, keeps.clone()), metrics)
 }
@@ -127,7 +127,7 @@ async fn answer_once(asks: &str, body: Body) -> String {
     let body = RefCell::new(Some(body));
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let mut reply = hyper::Response::new(body.take().expect("one request"));
-        if !can_see_end(request.version(), &reply) {
+        if !has_visible_end(request.version(), &reply) {
             close_connection(request.version(), &mut reply);
         }
         std::future::ready(Ok::<_, std::convert::Infallible>(reply))

@@ -18,13 +18,13 @@ use tokio::time::Instant;
 /// or was safe to repeat.
 #[derive(Default)]
 pub struct UpstreamExchange {
-    attempt: RefCell<Option<Attempt>>,
+    attempt: RefCell<Option<UpstreamAttempt>>,
     answered_after: Cell<Option<Duration>>,
     answer: Cell<UpstreamResponseFlags>,
 }
 
 /// One attempt to send the request, over one connection.
-pub struct Attempt {
+pub struct UpstreamAttempt {
     pub began: Instant,
     /// The name of the upstream.
     pub upstream: Arc<str>,
@@ -67,7 +67,7 @@ pub struct GuardAnswerFacts {
 
 impl UpstreamExchange {
     /// Records that the request is being sent, and forgets the former sending.
-    pub(crate) fn begin(&self, attempt: Attempt) {
+    pub(crate) fn begin(&self, attempt: UpstreamAttempt) {
         self.attempt.replace(Some(attempt));
         self.answered_after.set(None);
         self.answer.set(UpstreamResponseFlags::default());
@@ -84,7 +84,7 @@ impl UpstreamExchange {
     }
 
     /// The last sending; `None` if no connection was available.
-    pub fn attempt(&self) -> Ref<'_, Option<Attempt>> {
+    pub fn attempt(&self) -> Ref<'_, Option<UpstreamAttempt>> {
         self.attempt.borrow()
     }
 
@@ -94,7 +94,7 @@ impl UpstreamExchange {
     }
 
     /// The time from the last sending to the head of the answer.
-    pub fn answered_after(&self) -> Option<Duration> {
+    pub fn time_to_response_head(&self) -> Option<Duration> {
         self.answered_after.get()
     }
 

@@ -137,7 +137,7 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
         running.spawn_local(answer.stream_to_client(pieces, more, body, sender));
         return Ok(Response::from_parts(head, Body::from_channel(piped)));
     }
-    body.wait_request_settled().await;
+    body.wait_request_writes_settled().await;
     let whole = pieces.into_bytes();
     keep.on_complete(&head, Some(&whole)).await;
     Ok(Response::from_parts(head, Body::with_trailers(whole, trailers)))
@@ -171,7 +171,7 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
             drop(rest);
             return error.notify_observer(self.keep);
         }
-        rest.wait_request_settled().await;
+        rest.wait_request_writes_settled().await;
         self.keep.on_complete(&self.head, None).await;
         if let Some(sender) = sender {
             // The send fails if the client has left.

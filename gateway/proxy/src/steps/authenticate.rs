@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_config::access_tokens::{AccessTokenAuthenticator, AuthenticateError, KeyWait};
+use fencegate_config::access_tokens::{AccessTokenAuthenticator, AuthenticateError, JwksFetchWait};
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::HeaderLookup,
@@ -42,7 +42,7 @@ impl BufferableRequest for AuthenticatedRequest {
 
 /// The source of the claims of a bearer token.
 #[derive(Debug, Clone)]
-pub enum TokenVerificationMode {
+pub enum AccessTokenSource {
     /// The token that the request carries, verified with the keys of the plan's issuers. `None` where the plan has no
     /// issuers.
     Verified(Option<Arc<AccessTokenAuthenticator>>),
@@ -55,7 +55,7 @@ pub enum TokenVerificationMode {
 /// # Cancellation
 /// The request may be dropped here: it holds no lock yet.
 pub(crate) async fn authenticate<S: Handler<AuthenticatedRequest>>(
-    tokens: &TokenVerificationMode,
+    tokens: &AccessTokenSource,
     routed: RoutedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -76,7 +76,7 @@ pub(crate) async fn authenticate<S: Handler<AuthenticatedRequest>>(
 
 /// Verifies the token of a request whose route reads one; `None` if the request has none.
 async fn route_token(
-    tokens: &TokenVerificationMode,
+    tokens: &AccessTokenSource,
     route: &Route,
     routed: &RoutedRequest,
 ) -> Result<Option<Arc<AccessToken>>, Refusal> {
@@ -85,7 +85,7 @@ async fn route_token(
     // rules.
     let passes = observes && route.allow.is_empty();
     // There the result for the token decides nothing, so keys that have to be fetched are not waited for.
-    let wait = if passes { KeyWait::Never } else { KeyWait::UntilFetched };
+    let wait = if passes { JwksFetchWait::Never } else { JwksFetchWait::UntilFetched };
     match verify_token(tokens, routed.http.headers(), wait).await {
         Err(refusal) if passes => {
             routed.context.update_lock(|facts| facts.observed = Some(refusal.reason));
@@ -115,13 +115,13 @@ fn check_access(route: &Route, identity: &VerifiedClientIdentity) -> Result<(), 
 
 /// Verifies the token of a request; `None` if the request has none.
 async fn verify_token(
-    tokens: &TokenVerificationMode,
+    tokens: &AccessTokenSource,
     headers: &HeaderMap,
-    wait: KeyWait,
+    wait: JwksFetchWait,
 ) -> Result<Option<Arc<AccessToken>>, Refusal> {
     let tokens = match tokens {
-        TokenVerificationMode::Sample(token) => return Ok(Some(token.clone())),
-        TokenVerificationMode::Verified(tokens) => tokens,
+        AccessTokenSource::Sample(token) => return Ok(Some(token.clone())),
+        AccessTokenSource::Verified(tokens) => tokens,
     };
     let (Some(token), Some(tokens)) = (presented_token(headers)?, tokens) else { return Ok(None) };
     tokens.authenticate(token, wait).await.map(Some).map_err(|error| {

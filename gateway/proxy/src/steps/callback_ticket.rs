@@ -10,7 +10,7 @@ use fencegate_guard_client::{
 use fencegate_leases::{PresentedLease, api::context};
 use fencegate_policies::key::ResourceKey;
 use fencegate_protocol::headers::{FENCING_LEASE, FENCING_TOKEN};
-use fencegate_ticket::TicketError;
+use fencegate_ticket::TicketVerificationError;
 use hyper::HeaderMap;
 use tracing::debug;
 
@@ -34,12 +34,14 @@ pub fn presented_lease(presented: &HeaderMap) -> Option<PresentedLease> {
 pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option<CallbackTicket> {
     let ticket = match parse_headers::parse_ticket(presented) {
         Ok(ticket) => ticket,
-        Err(TicketError::Missing) => return None,
+        Err(TicketVerificationError::Missing) => return None,
         Err(bad) => return ignore_invalid_ticket(&bad),
     };
     let verified = match tickets.verify(ticket.as_bytes()) {
         Ok(verified) => verified,
-        Err(TicketError::Expired { .. }) => return Some(CallbackTicket::Expired("its ticket has expired")),
+        Err(TicketVerificationError::Expired { .. }) => {
+            return Some(CallbackTicket::Expired("its ticket has expired"));
+        }
         Err(bad) => return ignore_invalid_ticket(&bad),
     };
     let (Ok(Some(token)), Some(written)) =
@@ -60,7 +62,7 @@ pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option
     })))
 }
 
-fn ignore_invalid_ticket(bad: &TicketError) -> Option<CallbackTicket> {
+fn ignore_invalid_ticket(bad: &TicketVerificationError) -> Option<CallbackTicket> {
     debug!(%bad, "call_back.not_believed");
     None
 }

@@ -14,7 +14,7 @@ use fencegate_http::body::{Body, Reply};
 use fencegate_metrics::request_tracker::{RejectedCallers, RejectedGuardCaller};
 use fencegate_policies::{
     operation::FencingOperationHeader,
-    plan::{Enforcement, MissingTokenPolicy, UpstreamId},
+    plan::{Enforcement, MissingFencingTokenPolicy, UpstreamId},
 };
 use fencegate_process::key_redaction::KeyRedaction;
 use fencegate_protocol::headers::FENCING_HOPS;
@@ -30,7 +30,8 @@ use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
     request_context::{
-        PlanHandle, RequestContext, RequestSource, RequestTraceIds, RoleSpecificRequestFacts, TokenClaimFacts,
+        FencingClaimFacts, PlanHandle, RequestContext, RequestSource, RequestTraceIds,
+        RoleSpecificRequestFacts,
     },
     steps::{bufferable::BufferableRequest, hop::IdentifiedRequest, trace::TracedRequest},
 };
@@ -42,11 +43,11 @@ pub struct UnadmittedGuardRequest {
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
     pub source: Rc<RequestSource>,
-    pub claim: TokenExtractionOutcome,
+    pub claim: FencingClaimOutcome,
 }
 
 /// The result of reading the claim of a request that may go on.
-pub enum TokenExtractionOutcome {
+pub enum FencingClaimOutcome {
     /// The method of the request needs no token.
     Unfenced,
     /// The request has no valid claim, and passes because the guard only observes.
@@ -70,7 +71,7 @@ impl BufferableRequest for UnadmittedGuardRequest {
     }
 
     fn needs_full_body(&self) -> bool {
-        matches!(self.claim, TokenExtractionOutcome::Verified(_))
+        matches!(self.claim, FencingClaimOutcome::Verified(_))
     }
 }
 
@@ -81,18 +82,18 @@ pub struct DispatchClaimContext {
     pub plan: PlanHandle,
     /// Verifies tickets, where they are required.
     pub tickets: Option<Arc<TicketVerifier>>,
-    pub bypass: Arc<TokenBypassPolicy>,
+    pub bypass: Arc<FencingBypassPolicy>,
     /// The callers without a valid claim, for operators.
     pub rejected_callers: Arc<RejectedCallers>,
 }
 
 /// The requests that may pass without a token.
 #[derive(Debug, Clone)]
-pub struct TokenBypassPolicy {
+pub struct FencingBypassPolicy {
     /// Methods that need no token.
     pub unfenced: Vec<String>,
     /// The treatment of requests without a token that have another method.
-    pub missing: MissingTokenPolicy,
+    pub missing: MissingFencingTokenPolicy,
 }
 
 /// Answers the query of a gateway about the guard, with which each of its connections begins. The query is not
@@ -122,7 +123,7 @@ pub async fn extract_claim<S: Handler<UnadmittedGuardRequest>>(
         return Err(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
     let claim = match claims.verify_claim(&presented) {
-        Ok(claimed) => Ok(TokenExtractionOutcome::Verified(Box::new(claimed))),
+        Ok(claimed) => Ok(FencingClaimOutcome::Verified(Box::new(claimed))),
         Err(refused) => claims.pass_or_refuse_unclaimed(&http, refused, &source, &trace),
     };
     let hop_seen = came_through_proxy(source.hops, &presented);
@@ -130,7 +131,7 @@ pub async fn extract_claim<S: Handler<UnadmittedGuardRequest>>(
         .subject
         .get_or_init(|| RoleSpecificRequestFacts::Claim(claim_facts(claim.as_ref().ok(), hop_seen)));
     let claim = claim?;
-    if let TokenExtractionOutcome::Verified(claimed) = &claim
+    if let FencingClaimOutcome::Verified(claimed) = &claim
         && claimed.claim.token.dispatch() == 0
     {
         let refused = DispatchRefusedError::TokenMalformed(MalformedTokenError::ZeroDispatch);
@@ -142,15 +143,15 @@ pub async fn extract_claim<S: Handler<UnadmittedGuardRequest>>(
     next.handle(UnadmittedGuardRequest { http, context, plan, upstream, source, claim }).await
 }
 
-fn claim_facts(claim: Option<&TokenExtractionOutcome>, hop_seen: bool) -> TokenClaimFacts {
+fn claim_facts(claim: Option<&FencingClaimOutcome>, hop_seen: bool) -> FencingClaimFacts {
     let (claimed, observed) = match claim {
-        Some(TokenExtractionOutcome::Verified(verified)) => {
+        Some(FencingClaimOutcome::Verified(verified)) => {
             (Some((verified.claim.token, Rc::from(&*verified.claim.keys))), None)
         }
-        Some(TokenExtractionOutcome::Observed(reason)) => (None, Some(*reason)),
-        Some(TokenExtractionOutcome::Unfenced) | None => (None, None),
+        Some(FencingClaimOutcome::Observed(reason)) => (None, Some(*reason)),
+        Some(FencingClaimOutcome::Unfenced) | None => (None, None),
     };
-    TokenClaimFacts { claimed, observed, hop_seen }
+    FencingClaimFacts { claimed, observed, hop_seen }
 }
 
 impl DispatchClaimContext {
@@ -191,19 +192,19 @@ impl DispatchClaimContext {
         refused: DispatchRefusedError,
         source: &RequestSource,
         trace: &RequestTraceIds,
-    ) -> Result<TokenExtractionOutcome, Refusal> {
+    ) -> Result<FencingClaimOutcome, Refusal> {
         let missing = refused == DispatchRefusedError::TokenMissing;
         if missing && self.is_unfenced_method(http) {
-            return Ok(TokenExtractionOutcome::Unfenced);
+            return Ok(FencingClaimOutcome::Unfenced);
         }
         if missing {
             self.guard.metrics.record_decision("bypass");
         }
         self.log_rejected(http, &refused, source, trace);
         if self.guard.config.enforce == Enforcement::Observe
-            || (missing && self.bypass.missing == MissingTokenPolicy::Observe)
+            || (missing && self.bypass.missing == MissingFencingTokenPolicy::Observe)
         {
-            return Ok(TokenExtractionOutcome::Observed(RefusalReason::from(&refused)));
+            return Ok(FencingClaimOutcome::Observed(RefusalReason::from(&refused)));
         }
         Err(self.guard.record_refusal(refused, None).into())
     }

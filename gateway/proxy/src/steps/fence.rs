@@ -28,7 +28,7 @@ mod request;
 use std::{rc::Rc, time::SystemTime};
 
 use fencegate_http::{body::Reply, network::Network};
-use fencegate_lock::manager::lock_request::WaitGateway;
+use fencegate_lock::manager::lock_request::LockWaitPlace;
 use fencegate_metrics::request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard};
 use fencegate_policies::plan::Enforcement;
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
@@ -67,7 +67,8 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
     match keyed.fenced.take() {
         None => {
             // Without keys a request passes on a fenced route only because that route observes.
-            let right = if keyed.route_fences() { DispatchRight::Observed } else { DispatchRight::Unfenced };
+            let right =
+                if keyed.is_route_fenced() { DispatchRight::Observed } else { DispatchRight::Unfenced };
             next.handle(keyed.into_dispatchable(right, Rc::default())).await
         }
         // The future is boxed, so that the future of a request without a lock does not contain it.
@@ -120,7 +121,7 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
     fence: &WorkerFenceContext<N>,
     mut request: LockingRequest,
     relation: Result<CallerLockRelation, Refusal>,
-    place: WaitGateway,
+    place: LockWaitPlace,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let plan = request.keyed.plan.clone();

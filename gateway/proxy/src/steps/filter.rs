@@ -7,7 +7,7 @@ use fencegate_guard_store::error::DispatchRefusedError;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     not_after::NotAfter,
-    plan::{Enforcement, MissingTokenPolicy, UpstreamId},
+    plan::{Enforcement, MissingFencingTokenPolicy, UpstreamId},
 };
 use fencegate_process::{
     clock::{BootInstant, Clock, SendPermission},
@@ -28,7 +28,7 @@ use crate::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::BufferableRequest,
-        extract_claim::{TokenBypassPolicy, parse_headers},
+        extract_claim::{FencingBypassPolicy, parse_headers},
         guard_admission::GuardDispatchPermit,
         hop::IdentifiedRequest,
         trace::TracedRequest,
@@ -42,12 +42,12 @@ pub struct DeadlineFilterContext {
     /// The largest difference between the sender's wall clock and this machine's.
     pub clock_error: Duration,
     pub enforce: Enforcement,
-    pub bypass: Arc<TokenBypassPolicy>,
+    pub bypass: Arc<FencingBypassPolicy>,
     pub plan: PlanHandle,
 }
 
 /// A request, and the permission to start it, if it has a deadline.
-pub(crate) struct FilteredRequest {
+pub(crate) struct DeadlineCheckedRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
@@ -57,7 +57,7 @@ pub(crate) struct FilteredRequest {
     permission: Option<Arc<StartPermission>>,
 }
 
-impl BufferableRequest for FilteredRequest {
+impl BufferableRequest for DeadlineCheckedRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
@@ -83,7 +83,7 @@ impl SendPermission for StartPermission {
 }
 
 /// Checks the deadline as the request arrives.
-pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
+pub(crate) async fn check_start_deadline<S: Handler<DeadlineCheckedRequest>>(
     filter: &DeadlineFilterContext,
     TracedRequest { request, .. }: TracedRequest,
     next: &S,
@@ -104,16 +104,16 @@ pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
     }
     let plan = filter.plan.clone();
     let upstream = UpstreamId(0);
-    next.handle(FilteredRequest { http, context, plan, upstream, source, permission }).await
+    next.handle(DeadlineCheckedRequest { http, context, plan, upstream, source, permission }).await
 }
 
 /// Checks the deadline once more after the body has come, and sends the request under its permission.
 pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<GuardDispatchPermit>>>(
     filter: &DeadlineFilterContext,
-    BufferedRequest(request): BufferedRequest<FilteredRequest>,
+    BufferedRequest(request): BufferedRequest<DeadlineCheckedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let FilteredRequest { http, context, plan, upstream, source, permission } = request;
+    let DeadlineCheckedRequest { http, context, plan, upstream, source, permission } = request;
     if permission
         .as_ref()
         .is_some_and(|permission| !permission.may_send_at(filter.context.process.clock.now()))
@@ -166,7 +166,7 @@ impl DeadlineFilterContext {
     fn pass_if_observing(&self, refused: DispatchRefusedError) -> Result<RefusalReason, Refusal> {
         let missing = refused == DispatchRefusedError::NotAfterMissing;
         if self.enforce == Enforcement::Refuse
-            && !(missing && self.bypass.missing == MissingTokenPolicy::Observe)
+            && !(missing && self.bypass.missing == MissingFencingTokenPolicy::Observe)
         {
             return Err(refused.into());
         }

@@ -56,7 +56,7 @@ use self::{
         connect_refusal,
     },
     stamp::stamp_dispatch_headers,
-    timeouts::{AttemptTimeoutKind, AttemptTimeouts},
+    timeouts::{AttemptTimeoutKind, UpstreamAttemptTimeouts},
     tunnel::{PendingUpgrade, TunnelContext, TunnelCountGuard},
 };
 pub use self::{
@@ -67,7 +67,7 @@ use crate::{
     handler::Handler,
     plan_context::WorkerPlanContext,
     request_context::{
-        Attempt, GuardAnswerFacts, PlanHandle, RequestSource, UpstreamExchange, UpstreamResponseFlags,
+        GuardAnswerFacts, PlanHandle, RequestSource, UpstreamAttempt, UpstreamExchange, UpstreamResponseFlags,
     },
     steps::{
         authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
@@ -117,7 +117,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         write_identity_headers(http.headers_mut(), identity.as_deref(), upstream);
         set_body_framing(&mut http);
         if let Some(field) = &upstream.operation_field {
-            rename_operation(http.headers_mut(), field);
+            rename_operation_header(http.headers_mut(), field);
         }
         let matched = route.map(|id| plan.routes.get(id));
         let upgrade = upgrade::request_upgrade(&mut http, matched);
@@ -146,7 +146,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
             };
             let resend = may_resend && checkout.pooled().can_refuse_unprocessed();
             let unprocessed = resend.then(|| copy_buffered(&http)).flatten();
-            exchange.begin(Attempt {
+            exchange.begin(UpstreamAttempt {
                 began: Instant::now(),
                 upstream: checkout.upstream().name.clone(),
                 gate: checkout.gate().clone(),
@@ -155,7 +155,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                 not_after,
             });
             context.exchange.replace(Some(exchange.clone()));
-            let attempt = AttemptContext {
+            let attempt = UpstreamAttemptContext {
                 requested: upgrade.clone(),
                 spare,
                 unprocessed,
@@ -210,7 +210,7 @@ fn set_body_framing(http: &mut Request<Body>) {
 
 /// Writes the name of the operation into the field that the upstream expects, and removes the two fields by which
 /// Go's HTTP client recognises a request that it may send again.
-fn rename_operation(headers: &mut HeaderMap, field: &str) {
+fn rename_operation_header(headers: &mut HeaderMap, field: &str) {
     let name = HeaderName::from_bytes(field.as_bytes()).expect("the plan holds field names");
     let lines: Vec<HeaderValue> = headers.get_all(IDEMPOTENCY_KEY).iter().cloned().collect();
     for known in [IDEMPOTENCY_KEY, X_IDEMPOTENCY_KEY] {
@@ -240,7 +240,7 @@ fn large_body_policy(route: &Route) -> Option<LargeBodyPolicy> {
 }
 
 /// The inputs of one attempt beside its request and its connection.
-struct AttemptContext<'a> {
+struct UpstreamAttemptContext<'a> {
     /// The switch to another protocol that the client requests.
     requested: Option<UpstreamUpgradeRequest>,
     /// A copy of the request, if it may be sent again over a connection that died without a response.
@@ -262,9 +262,9 @@ impl<N: Network> UpstreamForwarder<N> {
         mut checkout: CheckedOutConnection,
         mut http: Box<Request<Body>>,
         dispatch: Option<UpstreamDispatch>,
-        attempt: AttemptContext<'_>,
+        attempt: UpstreamAttemptContext<'_>,
     ) -> Result<Reply, UpstreamAttemptError> {
-        let AttemptContext {
+        let UpstreamAttemptContext {
             requested: upgrade,
             spare,
             unprocessed,
@@ -290,7 +290,7 @@ impl<N: Network> UpstreamForwarder<N> {
         let switch = upgrade.and_then(|upgrade| {
             Some(PendingUpgrade { requested: upgrade, stream: checkout.pooled().upgraded_stream()? })
         });
-        let timeouts = AttemptTimeouts::new(http.body(), validity.is_some());
+        let timeouts = UpstreamAttemptTimeouts::new(http.body(), validity.is_some());
         if timeouts.fenced && timeouts.upload.is_some() {
             cut_on_broken_body(&mut http, checkout.gate());
         }

@@ -187,7 +187,7 @@ fn stamp_lease_headers(
     {
         headers.insert(FENCING_TICKET, ticket);
     }
-    let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");
+    let mut id = HeaderValue::from_str(&lease.id.to_secret_text()).expect("base64url and dots");
     id.set_sensitive(true);
     headers.insert(FENCING_LEASE, id);
 }
@@ -227,7 +227,7 @@ struct ForwardAuthLockTarget<'p> {
 /// # Errors
 /// Returns an error if the route reads the identity of the client, or if its upstream gets the name of the client: the
 /// other proxy would send that field as the client wrote it.
-fn check_unidentified(route: &Route, upstream: &Upstream) -> Result<(), Refusal> {
+fn check_route_needs_no_identity(route: &Route, upstream: &Upstream) -> Result<(), Refusal> {
     let takes_name = route.fence.as_ref().is_some_and(|fence| fence.client_name.is_some());
     let tells_name = upstream.identity_fields.client_name.is_some();
     let reason = if route.reads_token {
@@ -313,10 +313,12 @@ impl<'h> ForwardAuthOriginalRequest<'h> {
             return Err(ambiguous);
         }
         let method = self.method.as_str();
-        if let Some(second) = plan.find_second_reading(method, &path, &values, Some(&found), route.upstream) {
+        if let Some(second) =
+            plan.find_alternate_reading(method, &path, &values, Some(&found), route.upstream)
+        {
             return Err(second_reading_refusal(second));
         }
-        check_unidentified(route, plan.upstream(route.upstream))?;
+        check_route_needs_no_identity(route, plan.upstream(route.upstream))?;
         let Some(fence) = &route.fence else { return Ok(None) };
         refuse_early_data(self.headers)?;
         if fence.reads_body() {

@@ -32,7 +32,7 @@ use tracing::{error, info, warn};
 pub use self::admission::GuardDispatchPermit;
 use self::{
     probe::OutcomeProbeAnswer,
-    replay::{replay, replayable_fields, unseen_answer},
+    replay::{replay, replayable_fields, unseen_response_placeholder},
 };
 use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
@@ -44,7 +44,7 @@ use crate::{
         buffer::BufferedRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
-        extract_claim::{TokenExtractionOutcome, UnadmittedGuardRequest, ValidatedDispatchClaim},
+        extract_claim::{FencingClaimOutcome, UnadmittedGuardRequest, ValidatedDispatchClaim},
     },
 };
 
@@ -75,12 +75,12 @@ pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<G
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
-    let mut claimed = match std::mem::replace(&mut request.claim, TokenExtractionOutcome::Unfenced) {
-        TokenExtractionOutcome::Verified(claimed) => *claimed,
-        TokenExtractionOutcome::Observed(_) => {
+    let mut claimed = match std::mem::replace(&mut request.claim, FencingClaimOutcome::Unfenced) {
+        FencingClaimOutcome::Verified(claimed) => *claimed,
+        FencingClaimOutcome::Observed(_) => {
             return next.handle(into_dispatchable(request, DispatchRight::Observed, Rc::default())).await;
         }
-        TokenExtractionOutcome::Unfenced => {
+        FencingClaimOutcome::Unfenced => {
             return next.handle(into_dispatchable(request, DispatchRight::Unfenced, Rc::default())).await;
         }
     };
@@ -181,11 +181,13 @@ impl<N: Network> GuardAdmissionContext<N> {
                 {
                     JournalLookup::New(reserved) => Some(reserved),
                     JournalLookup::Done(stored) => return Ok(ExecuteOrReplay::Replay(stored)),
-                    JournalLookup::DoneUnseen => return Ok(ExecuteOrReplay::Replay(unseen_answer())),
+                    JournalLookup::DoneUnseen => {
+                        return Ok(ExecuteOrReplay::Replay(unseen_response_placeholder()));
+                    }
                     JournalLookup::Unknown(reserved, entry) => {
                         match self.probe_upstream(reserved, &entry).await? {
                             Some(reserved) => Some(reserved),
-                            None => return Ok(ExecuteOrReplay::Replay(unseen_answer())),
+                            None => return Ok(ExecuteOrReplay::Replay(unseen_response_placeholder())),
                         }
                     }
                 }

@@ -48,7 +48,7 @@ pub(crate) fn add_hop_headers(
     let lease = callback_ticket::presented_lease(&presented);
     let received = http.version();
     let headers = http.headers_mut();
-    let mut hops = hop.via.chain(headers);
+    let mut hops = hop.via.parse_via_chain(headers);
     // A request that a service sends inside one of our dispatches passes this process a second time. It is no loop:
     // it takes no further lock of the same key, and the depth of calls is limited.
     let called = matches!(callback, Some(CallbackTicket::Valid(_)));
@@ -58,7 +58,7 @@ pub(crate) fn add_hop_headers(
     }
     let hops = hops.check_loop()?;
     let client = set_forwarded(headers, &arrival.peer, &hop.plan.listener.trusted, gateway);
-    hop.via.stamp(headers, received);
+    hop.via.add_via_entry(headers, received);
     // The name is kept, because the answer gets it when all answers are stamped.
     let via = hop.via.clone();
     let source = Rc::new(RequestSource { arrival, client, via, hops, forwarded, callback, lease });
@@ -94,7 +94,7 @@ fn set_forwarded(
 ) -> IpAddr {
     let address = peer.ip();
     let client = if gateway || trusted.contains(address) {
-        remove_lookalikes(headers);
+        remove_lookalike_client_fields(headers);
         let name = X_FORWARDED_FOR;
         // An entry that is not text is no address, but it still counts as an entry.
         let mut named = list_entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
@@ -132,7 +132,7 @@ fn remove_client_fields(headers: &mut HeaderMap) {
 
 /// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names. Another spelling
 /// comes from the proxy's client, and CGI, WSGI and Rack take it for the usual field.
-fn remove_lookalikes(headers: &mut HeaderMap) {
+fn remove_lookalike_client_fields(headers: &mut HeaderMap) {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     remove_headers_where(headers, |name| identifies_client(name) && !name.bytes().all(is_usual));
 }
@@ -240,9 +240,12 @@ mod tests {
         let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
         let mut headers = HeaderMap::new();
         headers.insert(VIA, odd());
-        assert_eq!(name.chain(&headers).check_loop().expect("not seen"), 1);
-        name.stamp(&mut headers, Version::HTTP_11);
-        assert_eq!(name.chain(&headers).check_loop().expect_err("seen").reason, RefusalReason::Loop);
+        assert_eq!(name.parse_via_chain(&headers).check_loop().expect("not seen"), 1);
+        name.add_via_entry(&mut headers, Version::HTTP_11);
+        assert_eq!(
+            name.parse_via_chain(&headers).check_loop().expect_err("seen").reason,
+            RefusalReason::Loop
+        );
 
         let trusted = TrustedProxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
         let mut headers = HeaderMap::new();

@@ -76,7 +76,7 @@ pub struct RequestLockSpec {
 
 impl KeyedRequest {
     /// True if the route of the request fences, whether or not the request has keys.
-    pub fn route_fences(&self) -> bool {
+    pub fn is_route_fenced(&self) -> bool {
         self.route.is_some_and(|route| self.plan.routes.get(route).fence.is_some())
     }
 
@@ -241,7 +241,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
         // With `empty: pass` the keys may be empty: the request names no resource, so it has no lock and no token.
         return Ok(None);
     }
-    let RequestOperation { header: operation, name: operation_name, certificate } = operation;
+    let RequestIdempotency { header: operation, name: operation_name, certificate } = operation;
     let sites = fence.sites(&keys).map_err(|bad| Refusal::from_key_error(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
@@ -262,7 +262,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
 /// The results of a fence's templates for one request.
 struct ExpandedFenceTemplates {
     keys: Rc<[ResourceKey]>,
-    operation: RequestOperation,
+    operation: RequestIdempotency,
     share_client: Option<Arc<str>>,
 }
 
@@ -286,7 +286,7 @@ fn expand_keys(
 
 /// The operation of a request; without a header if its route has no `once` or its client names no operation.
 #[derive(Default)]
-struct RequestOperation {
+struct RequestIdempotency {
     header: Option<FencingOperationHeader>,
     name: Option<ClientOperationName>,
     /// The digest of the certificate that the fingerprint contains.
@@ -297,9 +297,9 @@ fn derive_operation(
     routed: &RoutedRequest,
     fence: &FenceRule,
     values: &RequestParameters<'_>,
-) -> Result<RequestOperation, Refusal> {
+) -> Result<RequestIdempotency, Refusal> {
     let Some(once) = fence.once_rule(routed.http.method().as_str()) else {
-        return Ok(RequestOperation::default());
+        return Ok(RequestIdempotency::default());
     };
     let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
     let certificate = once.principal.is_none().then(|| certificate_digest(&routed.source)).flatten();
@@ -315,7 +315,7 @@ fn derive_operation(
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
     let header = named.as_ref().map(|named| name::operation_header(upstream, once, named, wanted));
-    Ok(RequestOperation { header, name: named, certificate })
+    Ok(RequestIdempotency { header, name: named, certificate })
 }
 
 /// The digest of the identity in the client's certificate. In a forwarded request the other gateway has written

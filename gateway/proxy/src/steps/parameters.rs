@@ -3,8 +3,8 @@
 use fencegate_policies::{
     client_name::ClientName,
     key::{
-        BodyValues, ClaimValues, CompleteBody, ConditionBody, ContentDeclaration, HeaderLookup,
-        RequestParameterSources, RequestValues, RespelledHeaderError,
+        BodyValues, ClaimValues, CompleteBody, ContentDeclaration, HeaderLookup, RequestParameterSources,
+        RequestValues, RespelledHeaderError, RouteConditionBody,
     },
     path::PathParams,
     plan::{FenceRule, same_field},
@@ -29,7 +29,7 @@ pub(crate) struct RequestParameters<'a> {
     /// The body, if it was read for keys.
     pub body: Option<&'a BodyValues>,
     /// The body, if it was read for the conditions of routes.
-    pub condition_body: Option<&'a ConditionBody>,
+    pub condition_body: Option<&'a RouteConditionBody>,
 }
 
 impl RequestValues for RequestParameters<'_> {
@@ -65,7 +65,7 @@ impl RequestValues for RequestParameters<'_> {
         self.body
     }
 
-    fn condition_body(&self) -> Option<&ConditionBody> {
+    fn condition_body(&self) -> Option<&RouteConditionBody> {
         self.condition_body
     }
 }

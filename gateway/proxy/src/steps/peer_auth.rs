@@ -34,7 +34,7 @@ pub(crate) fn verify_peer(
 ) -> Result<SanitizedRequest, ShortCircuit> {
     if request.request.arrival.from_gateways {
         let secret = peers.secret.as_ref();
-        let forwarded = secret.and_then(|secret| header::verify(&request.presented, secret));
+        let forwarded = secret.and_then(|secret| header::parse_and_verify(&request.presented, secret));
         let Some(forwarded) = forwarded else {
             return Err(Refusal::new(RefusalReason::PeerForbidden, "without the pass of this gateway").into());
         };

@@ -6,11 +6,11 @@ use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     host::CanonicalHost,
-    key::{CompleteBody, ConditionBody},
+    key::{CompleteBody, RouteConditionBody},
     path::CanonicalPath,
     plan::{
-        CommonServingPlan, FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy, RouteId, SecondReading,
-        UnmatchedPolicy, UpstreamId, is_spelling_of,
+        AlternateRequestReading, CommonServingPlan, FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy,
+        RouteId, UnmatchedRequestPolicy, UpstreamId, is_spelling_of,
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
@@ -102,7 +102,7 @@ struct RouteTarget {
     route: Option<RouteId>,
     upstream: UpstreamId,
     /// Set if some services read the request as one of another route, which has a fence or another `allow`.
-    second_reading: Option<SecondReading>,
+    second_reading: Option<AlternateRequestReading>,
 }
 
 /// The result of looking up a route.
@@ -182,10 +182,10 @@ fn look_up(
     http: &Request<Body>,
     path: &CanonicalPath,
     host: &CanonicalHost,
-    body: Option<&ConditionBody>,
+    body: Option<&RouteConditionBody>,
 ) -> Result<RouteLookup, Refusal> {
     let method = http.method().as_str();
-    let values = RequestParameters { condition_body: body, ..request_head(http, host) };
+    let values = RequestParameters { condition_body: body, ..head_parameters(http, host) };
     let found = match plan.routes.find(method, path, &values) {
         Ok(found) => found,
         Err(FindRouteError::BodyNeeded(candidates)) => return Ok(RouteLookup::BodyNeeded(candidates)),
@@ -193,19 +193,19 @@ fn look_up(
     };
     let upstream = match (&found, plan.unmatched) {
         (Some(found), _) => found.route.upstream,
-        (None, UnmatchedPolicy::Pass(upstream)) => upstream,
-        (None, UnmatchedPolicy::Reject) => {
+        (None, UnmatchedRequestPolicy::Pass(upstream)) => upstream,
+        (None, UnmatchedRequestPolicy::Reject) => {
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
     // If a second reading of the request leads to routes whose conditions need a body that was not read, each of these
     // routes counts as one that may take the request.
-    let second_reading = plan.find_second_reading(method, path, &values, found.as_ref(), upstream);
+    let second_reading = plan.find_alternate_reading(method, path, &values, found.as_ref(), upstream);
     let route = found.map(|found| found.route.id);
     Ok(RouteLookup::Target(RouteTarget { route, upstream, second_reading }))
 }
 
-fn request_head<'a>(http: &'a Request<Body>, host: &'a CanonicalHost) -> RequestParameters<'a> {
+fn head_parameters<'a>(http: &'a Request<Body>, host: &'a CanonicalHost) -> RequestParameters<'a> {
     RequestParameters {
         bound: None,
         query: http.uri().query(),
@@ -241,7 +241,7 @@ async fn decide_by_body(
     let body = body.map_err(|bad| unclear_route(&bad))?;
     let cookies = cookie_lines(http.headers());
     let content = CompleteBody { said: declared, bytes };
-    let head = request_head(http, host);
+    let head = head_parameters(http, host);
     let compared = plan.routes.compare_body_sources(candidates, &body, content, path, &cookies, &head);
     compared.map_err(|bad| unclear_route(&bad))?;
     match look_up(plan, http, path, host, Some(&body))? {
@@ -275,25 +275,25 @@ pub(super) fn find_ambiguity(
 }
 
 /// Refuses a request that a service may read as one of a protected route.
-pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
+pub(super) fn second_reading_refusal(second: AlternateRequestReading) -> Refusal {
     let (reason, detail) = match second {
-        SecondReading::Suffix => (
+        AlternateRequestReading::Suffix => (
             RefusalReason::AmbiguousPath,
             "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for",
         ),
-        SecondReading::Spelling => (
+        AlternateRequestReading::Spelling => (
             RefusalReason::AmbiguousPath,
             "in another case, or with or without a slash at its end, it is the path of a route with an `allow`, which some servers take it for",
         ),
-        SecondReading::Get => (
+        AlternateRequestReading::Get => (
             RefusalReason::Method,
             "servers answer `HEAD` as they answer `GET`, and `GET` of this path belongs to a route with an `allow`",
         ),
     };
     let refusal = Refusal::new(reason, detail);
     match second {
-        SecondReading::Get => refusal.with_allow(HeaderValue::from_static("GET")),
-        SecondReading::Suffix | SecondReading::Spelling => refusal,
+        AlternateRequestReading::Get => refusal.with_allow(HeaderValue::from_static("GET")),
+        AlternateRequestReading::Suffix | AlternateRequestReading::Spelling => refusal,
     }
 }
 

@@ -29,7 +29,7 @@ use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tracing::{info, warn};
 
 use super::{
-    record::RequestRecord,
+    record::RequestTelemetryRecord,
     spans::{spans_for, string_attribute},
 };
 
@@ -98,7 +98,7 @@ impl SpanExporter {
 }
 
 impl PlanSpanExporter {
-    pub(super) fn enqueue_spans(&self, exchange: &RequestRecord) {
+    pub(super) fn enqueue_spans(&self, exchange: &RequestTelemetryRecord) {
         let spans = spans_for(exchange);
         if spans.is_empty() {
             return;

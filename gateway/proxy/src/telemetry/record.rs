@@ -14,7 +14,7 @@ use hyper::{Method, StatusCode};
 use crate::request_context::RequestContext;
 
 /// The facts about one request and its answer, for the report.
-pub(super) struct RequestRecord {
+pub(super) struct RequestTelemetryRecord {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) route: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct ResponseSummary {
 /// The most bytes of a text from a client that are logged.
 const LONGEST: usize = 512;
 
-impl RequestRecord {
+impl RequestTelemetryRecord {
     /// The keys, in the form in which they may be shown.
     pub(super) fn keys(&self) -> Option<String> {
         let keys = join_keys(self.context.keys()?);

@@ -10,7 +10,7 @@ use fencegate_refusal::{DispatchOutcome, RefusalReason};
 use hyper::{Method, StatusCode, Uri};
 
 use super::{
-    record::{RequestRecord, ResponseSummary, truncate},
+    record::{RequestTelemetryRecord, ResponseSummary, truncate},
     sinks::PlanTelemetrySinks,
 };
 use crate::request_context::RequestContext;
@@ -18,7 +18,7 @@ use crate::request_context::RequestContext;
 /// The facts about one request so far. Its drop sends the report.
 pub struct RequestTelemetry {
     sinks: Rc<PlanTelemetrySinks>,
-    record: RequestRecord,
+    record: RequestTelemetryRecord,
 }
 
 impl RequestTelemetry {
@@ -29,7 +29,7 @@ impl RequestTelemetry {
         peer: &Rc<ConnectionInfo>,
         context: &Rc<RequestContext>,
     ) -> Self {
-        let exchange = RequestRecord {
+        let exchange = RequestTelemetryRecord {
             method: method.clone(),
             // The query is left out: it may contain secrets and names.
             path: truncate(target.path()),

@@ -7,7 +7,7 @@ use fencegate_policies::plan::{AccessLogTarget, KeyVisibility, LogSettings};
 
 #[cfg(feature = "otlp")]
 use super::otlp;
-use super::{record::RequestRecord, stdout::AccessLog};
+use super::{record::RequestTelemetryRecord, stdout::AccessLog};
 
 /// All receivers of this process. It can be used from any thread, and is cheap to clone.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ impl PlanTelemetrySinks {
         self.log.is_some()
     }
 
-    pub(super) fn report(&self, exchange: &RequestRecord) {
+    pub(super) fn report(&self, exchange: &RequestTelemetryRecord) {
         if let Some(log) = &self.log {
             log.write_access_log(exchange);
         }

@@ -12,10 +12,10 @@ use opentelemetry_proto::tonic::{
     trace::v1::{Span, Status, span::SpanKind, status::StatusCode as Verdict},
 };
 
-use super::record::RequestRecord;
+use super::record::RequestTelemetryRecord;
 
 /// The spans of one request; empty if its trace is not recorded.
-pub(super) fn spans_for(exchange: &RequestRecord) -> Vec<Span> {
+pub(super) fn spans_for(exchange: &RequestTelemetryRecord) -> Vec<Span> {
     let trace = exchange.context.trace.get().map(|trace| trace.context);
     let Some(trace) = trace.filter(TraceContext::is_recorded) else { return Vec::new() };
     let mut spans = vec![request_span(exchange, &trace)];
@@ -24,7 +24,7 @@ pub(super) fn spans_for(exchange: &RequestRecord) -> Vec<Span> {
     spans
 }
 
-fn request_span(exchange: &RequestRecord, trace: &TraceContext) -> Span {
+fn request_span(exchange: &RequestTelemetryRecord, trace: &TraceContext) -> Span {
     let route = exchange.route.as_deref();
     let (method, verb) = method_attribute(&exchange.method);
     let name = route.map_or_else(|| verb.to_owned(), |route| format!("{verb} {route}"));
@@ -49,22 +49,22 @@ fn request_span(exchange: &RequestRecord, trace: &TraceContext) -> Span {
         parent_span_id: trace.parent.map(span_id_bytes).unwrap_or_default(),
         kind: SpanKind::Server.into(),
         status: failed.map(|_| error_status()),
-        ..span(exchange, trace, name, attributes, exchange.began, exchange.began.elapsed())
+        ..child_span(exchange, trace, name, attributes, exchange.began, exchange.began.elapsed())
     }
 }
 
 /// The span of the wait for the lock; `None` if the lock was held here already.
-fn lock_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
+fn lock_span(exchange: &RequestTelemetryRecord, trace: &TraceContext) -> Option<Span> {
     let lock = exchange.context.lock.get();
     let began = lock.wait_began?.into_std();
     // Without a grant the wait ended with the refusal, or when the client disconnected.
     let waited = lock.waited.unwrap_or_else(|| time_to_response(exchange, began));
     let attributes = [string_attribute("fencegate.key", exchange.keys().as_deref())];
-    Some(span(exchange, trace, "lock".to_owned(), attributes, began, waited))
+    Some(child_span(exchange, trace, "lock".to_owned(), attributes, began, waited))
 }
 
 /// The span of the last sending; `None` if nothing was sent.
-fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
+fn upstream_span(exchange: &RequestTelemetryRecord, trace: &TraceContext) -> Option<Span> {
     let (began, upstream, head) = exchange.context.last_sending()?;
     let began = began.into_std();
     // If the gateway refused the request itself, the status is not one of the upstream.
@@ -91,13 +91,13 @@ fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span>
         span_id: span_id_bytes(trace.below),
         kind: SpanKind::Client.into(),
         status: failed.map(|_| error_status()),
-        ..span(exchange, trace, verb.to_owned(), attributes, began, took)
+        ..child_span(exchange, trace, verb.to_owned(), attributes, began, took)
     })
 }
 
 /// Makes a span below that of the request, with an id of its own.
-fn span(
-    exchange: &RequestRecord,
+fn child_span(
+    exchange: &RequestTelemetryRecord,
     trace: &TraceContext,
     name: String,
     attributes: impl IntoIterator<Item = Option<KeyValue>>,
@@ -120,7 +120,7 @@ fn span(
 }
 
 /// The time from `from` to the answer, or to now if there was none.
-fn time_to_response(exchange: &RequestRecord, from: Instant) -> Duration {
+fn time_to_response(exchange: &RequestTelemetryRecord, from: Instant) -> Duration {
     let end =
         exchange.response.as_ref().map_or_else(Instant::now, |answered| exchange.began + answered.after);
     end.saturating_duration_since(from)

@@ -4,19 +4,19 @@
 use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
 use fencegate_metrics::AllMetricFamilies;
-use fencegate_process::log_writer::{FlushGuard, NonBlocking, stdout_queue_writer};
+use fencegate_process::log_writer::{LogFlushGuard, NonBlocking, stdout_queue_writer};
 use fencegate_refusal::{DispatchOutcome, RefusalReason};
 use humantime::format_rfc3339_millis;
 use serde::Serialize;
 
-use super::record::RequestRecord;
+use super::record::RequestTelemetryRecord;
 
 /// Takes lines from any thread, and is cheap to clone.
 #[derive(Clone)]
 pub(super) struct AccessLog {
     lines: NonBlocking,
     /// When the last clone is dropped, the queued lines are written.
-    _writes: Arc<FlushGuard>,
+    _writes: Arc<LogFlushGuard>,
 }
 
 impl AccessLog {
@@ -26,7 +26,7 @@ impl AccessLog {
         Self { lines, _writes: Arc::new(writes) }
     }
 
-    pub(super) fn write_access_log(&self, exchange: &RequestRecord) {
+    pub(super) fn write_access_log(&self, exchange: &RequestTelemetryRecord) {
         let mut line = serde_json::to_vec(&AccessLogLine::new(exchange)).expect("plain fields serialise");
         line.push(b'\n');
         // The write never fails: a line that does not fit into the buffer is counted as lost.
@@ -92,7 +92,7 @@ struct AccessLogLine<'a> {
 }
 
 impl<'a> AccessLogLine<'a> {
-    fn new(exchange: &'a RequestRecord) -> Self {
+    fn new(exchange: &'a RequestTelemetryRecord) -> Self {
         let context = &exchange.context;
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let trace = context.trace.get().map(|trace| &trace.context);
@@ -103,7 +103,7 @@ impl<'a> AccessLogLine<'a> {
             ts: format_rfc3339_millis(exchange.at).to_string(),
             request_id: context.trace.get().and_then(|trace| trace.request_id.to_str().ok()),
             trace_id: trace.map(|trace| trace.trace_id()),
-            span_id: trace.map(|trace| trace.span()),
+            span_id: trace.map(|trace| trace.span_id()),
             client: source.map(|source| source.client),
             client_identity: exchange.client_identity(),
             client_certificate: certificate.map(|identity| identity.fingerprint.as_str()),

@@ -41,7 +41,7 @@ impl<L: ZkClient> LockAttempt<L> {
             let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.is_expected_to_exist(parent);
             let found = match kept.take() {
                 Some(number) => self.create_below_retained(number).await?,
-                None if below => self.create_below(round, made).await?,
+                None if below => self.create_below_existing_parent(round, made).await?,
                 None => self.create_with_parent().await?,
             };
             if let Some(found) = found {
@@ -54,7 +54,7 @@ impl<L: ZkClient> LockAttempt<L> {
 
     /// Creates the node below an existing parent. `None`: the parent was missing, or the answer was lost and no node
     /// was created; begin again.
-    async fn create_below(
+    async fn create_below_existing_parent(
         &self,
         round: usize,
         made: &mut bool,
@@ -196,7 +196,7 @@ impl<L: ZkClient> LockAttempt<L> {
         let live = &self.candidate.live;
         let path = old.candidate.path(&name);
         let requested = self.candidate.requested_path();
-        let clean = GrantRecord::clean().to_bytes();
+        let clean = GrantRecord::clean_record().to_bytes();
         let mut steps = vec![MultiOp::Delete { path: &path, version: None }];
         if old.can_write_clean_record() {
             steps.push(MultiOp::Set { path: &old.candidate.parent, data: &clean });

@@ -6,7 +6,7 @@
 
 use fencegate_policies::{
     permits::{PermitCount, PermitIndex},
-    plan::{ForeignLayout, LockLocation, LockMode},
+    plan::{ForeignLockLayout, LockLocation, LockMode},
 };
 use fencegate_process::randomness::Guid;
 
@@ -61,10 +61,10 @@ impl LockQueueLayout {
             LockLocation::Native => Some(Self::Native),
             LockLocation::Semaphore { permits } => Some(Self::Permits(*permits)),
             LockLocation::Foreign { layout, .. } => match layout {
-                ForeignLayout::CuratorMutex => Some(Self::CuratorMutex),
-                ForeignLayout::CuratorReadWrite => Some(Self::CuratorReadWrite),
-                ForeignLayout::Kazoo => Some(Self::Kazoo),
-                ForeignLayout::ExclusiveNode => None,
+                ForeignLockLayout::CuratorMutex => Some(Self::CuratorMutex),
+                ForeignLockLayout::CuratorReadWrite => Some(Self::CuratorReadWrite),
+                ForeignLockLayout::Kazoo => Some(Self::Kazoo),
+                ForeignLockLayout::ExclusiveNode => None,
             },
         }
     }
@@ -135,8 +135,9 @@ impl LockQueueLayout {
     }
 
     fn parse_marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> LockQueueNode<'a> {
-        let guid =
-            |mode| prefix.strip_suffix(self.mode_marker(mode)).and_then(|before| self.parse_guid(before));
+        let guid = |mode| {
+            prefix.strip_suffix(self.mode_marker(mode)).and_then(|before| self.parse_guid_prefix(before))
+        };
         let (guid, reads) = match (guid(LockMode::Exclusive), guid(LockMode::Shared)) {
             (None, Some(guid)) => (Some(guid), true),
             // A name with another program's reader marker is a reader's, whatever precedes the marker.
@@ -151,7 +152,7 @@ impl LockQueueLayout {
             && prefix.ends_with(self.mode_marker(LockMode::Shared).trim_start_matches('-'))
     }
 
-    fn parse_guid(self, before: &str) -> Option<Guid> {
+    fn parse_guid_prefix(self, before: &str) -> Option<Guid> {
         match self {
             Self::Native | Self::Permits(_) | Self::Kazoo => Guid::parse(before),
             Self::CuratorMutex | Self::CuratorReadWrite => parse_uuid(before.strip_prefix(PROTECTED)?),

@@ -18,7 +18,7 @@ pub(super) struct GuardTicketKeySource {
 }
 
 /// Fetches the keys at intervals, and never returns. If the keys are in a file, it does nothing.
-pub(super) async fn keep_current(source: Option<&GuardTicketKeySource>) {
+pub(super) async fn run_ticket_key_refresh(source: Option<&GuardTicketKeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
         remote.run_refresh_loop().await;
     }

@@ -12,7 +12,7 @@ use fencegate_proxy::{
     handler::Handler,
     pipeline,
     steps::{
-        extract_claim::{DispatchClaimContext, TokenBypassPolicy},
+        extract_claim::{DispatchClaimContext, FencingBypassPolicy},
         forward::UpstreamForwarder,
         guard_admission::GuardAdmissionContext,
     },
@@ -29,7 +29,7 @@ use crate::{
 pub struct GuardWorkerRole {
     guard: Arc<Guard>,
     tickets: Option<Arc<TicketVerifier>>,
-    bypass: Arc<TokenBypassPolicy>,
+    bypass: Arc<FencingBypassPolicy>,
     pub(super) rejected_callers: Arc<RejectedCallers>,
 }
 
@@ -39,7 +39,7 @@ impl GuardWorkerRole {
         guard: Arc<Guard>,
         tickets: Option<Arc<TicketVerifier>>,
     ) -> Self {
-        let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
+        let bypass = Arc::new(FencingBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
         Self { guard, tickets, bypass, rejected_callers: Arc::default() }
     }
 }

@@ -52,9 +52,9 @@ impl GuardWithStore {
         main: &mut MainThread,
     ) -> Result<Option<Self>, GuardProcessError> {
         match &plan.store {
-            plan::StoreLocation::Stateless => Err(GuardProcessError::Stateless),
-            plan::StoreLocation::Redb(path) => Self::open_local(path, plan, init, process).map(Some),
-            plan::StoreLocation::Postgres(from) => {
+            plan::GuardStoreLocation::Stateless => Err(GuardProcessError::Stateless),
+            plan::GuardStoreLocation::Redb(path) => Self::open_local(path, plan, init, process).map(Some),
+            plan::GuardStoreLocation::Postgres(from) => {
                 let place = store_config::load_store_config(from)?;
                 let MainThread { runtime, signals } = main;
                 runtime.block_on(async {

@@ -133,7 +133,7 @@ fn verifier_of(algorithms: &[JwtAlgorithm], set: &str) -> AccessTokenVerifier {
     AccessTokenVerifier::new(vec![TrustedIssuer::new(&issuer, Arc::new(keys))], pointers.into())
 }
 
-fn verify(verifier: &AccessTokenVerifier, token: &str) -> Result<(), AccessTokenError> {
+fn verify(verifier: &AccessTokenVerifier, token: &str) -> Result<(), AccessTokenVerificationError> {
     verifier.verify(token.as_bytes(), NOW).map(drop)
 }
 
@@ -189,14 +189,18 @@ fn algorithm_none_is_refused() {
             let header = json!({ "alg": algorithm, "typ": "JWT", "kid": kid });
             for signature in [&b""[..], signature] {
                 let token = joined(&header, &claims().to_string(), signature);
-                assert_eq!(verify(verifier, &token), Err(AccessTokenError::Format), "{algorithm}");
+                assert_eq!(
+                    verify(verifier, &token),
+                    Err(AccessTokenVerificationError::Format),
+                    "{algorithm}"
+                );
             }
         }
     }
     // The policy does not list this algorithm, although the key supports it.
     let header = Header { alg: Algorithm::PS256, ..keys[1].header() };
     let token = keys[1].sign_with(&header, &claims());
-    assert_eq!(verify(verifier, &token), Err(AccessTokenError::Algorithm));
+    assert_eq!(verify(verifier, &token), Err(AccessTokenVerificationError::Algorithm));
 }
 
 /// An HMAC whose secret is the public key, in any of its written forms, is refused, and so is a key of another kind.
@@ -222,15 +226,21 @@ fn public_key_is_no_secret() {
                     let token =
                         encode(&header, &claims(), &EncodingKey::from_secret(&secret)).expect("signed");
                     let refused = verify(verifier, &token).expect_err("a forgery");
-                    let unknown = AccessTokenError::UnknownKey { issuer: 0 };
-                    assert_eq!(refused, if kid.is_some() { AccessTokenError::Algorithm } else { unknown });
+                    let unknown = AccessTokenVerificationError::UnknownKey { issuer: 0 };
+                    assert_eq!(
+                        refused,
+                        if kid.is_some() { AccessTokenVerificationError::Algorithm } else { unknown }
+                    );
                 }
             }
         }
     }
     // The header has an `alg` of another family, under the `kid` of a key.
     let header = Header { kid: Some("rsa".into()), ..keys[0].header() };
-    assert_eq!(verify(verifier, &keys[0].sign_with(&header, &claims())), Err(AccessTokenError::Algorithm));
+    assert_eq!(
+        verify(verifier, &keys[0].sign_with(&header, &claims())),
+        Err(AccessTokenVerificationError::Algorithm)
+    );
 }
 
 /// A shared secret in a key set verifies nothing, even if the policy could list its algorithm.
@@ -245,7 +255,7 @@ fn secret_in_key_set_is_ignored() {
     header.kid = Some("s".into());
     let key = EncodingKey::from_secret(b"0123456789abcdef0123456789abcdef");
     let token = encode(&header, &claims(), &key).expect("signed");
-    assert_eq!(verify(&verifier, &token), Err(AccessTokenError::UnknownKey { issuer: 0 }));
+    assert_eq!(verify(&verifier, &token), Err(AccessTokenVerificationError::UnknownKey { issuer: 0 }));
     assert_eq!(verify(&verifier, &ed.sign(&claims())), Ok(()));
 }
 
@@ -266,7 +276,11 @@ fn kid_is_only_compared() {
     ] {
         let header = Header { kid: Some(kid.into()), ..keys[0].header() };
         let token = keys[0].sign_with(&header, &claims());
-        assert_eq!(verify(verifier, &token), Err(AccessTokenError::UnknownKey { issuer: 0 }), "{kid}");
+        assert_eq!(
+            verify(verifier, &token),
+            Err(AccessTokenVerificationError::UnknownKey { issuer: 0 }),
+            "{kid}"
+        );
         let empty = Header { kid: Some(kid.into()), ..Header::new(Algorithm::HS256) };
         let token = encode(&empty, &claims(), &EncodingKey::from_secret(b"")).expect("signed");
         assert!(verify(verifier, &token).is_err(), "{kid}");
@@ -282,11 +296,17 @@ fn key_in_header_is_ignored() {
     bringing.jwk = Some(stranger.public());
     bringing.jku = Some("https://evil.example/jwks.json".into());
     bringing.x5u = Some("https://evil.example/chain.pem".into());
-    assert_eq!(verify(verifier, &stranger.sign_with(&bringing, &claims())), Err(AccessTokenError::Signature));
+    assert_eq!(
+        verify(verifier, &stranger.sign_with(&bringing, &claims())),
+        Err(AccessTokenVerificationError::Signature)
+    );
     bringing.kid = None;
-    assert_eq!(verify(verifier, &stranger.sign_with(&bringing, &claims())), Err(AccessTokenError::Signature));
+    assert_eq!(
+        verify(verifier, &stranger.sign_with(&bringing, &claims())),
+        Err(AccessTokenVerificationError::Signature)
+    );
     bringing.kid = Some("evil".into());
-    let unknown = Err(AccessTokenError::UnknownKey { issuer: 0 });
+    let unknown = Err(AccessTokenVerificationError::UnknownKey { issuer: 0 });
     assert_eq!(verify(verifier, &stranger.sign_with(&bringing, &claims())), unknown);
     // Such a field in the header of a good token changes nothing.
     let mut odd = keys[0].header();
@@ -301,10 +321,13 @@ fn other_token_of_issuer_is_refused() {
     for typ in ["fencing-ticket+jwt", "logout+jwt", "dpop+jwt", "JOSE", ""] {
         let header = Header { typ: Some(typ.into()), ..keys[0].header() };
         let refused = verify(verifier, &keys[0].sign_with(&header, &claims()));
-        assert_eq!(refused, Err(AccessTokenError::Type), "{typ}");
+        assert_eq!(refused, Err(AccessTokenVerificationError::Type), "{typ}");
     }
     let header = Header { crit: Some(vec!["b64".into()]), ..keys[0].header() };
-    assert_eq!(verify(verifier, &keys[0].sign_with(&header, &claims())), Err(AccessTokenError::Critical));
+    assert_eq!(
+        verify(verifier, &keys[0].sign_with(&header, &claims())),
+        Err(AccessTokenVerificationError::Critical)
+    );
 }
 
 /// A signed token of another issuer, for another audience or without a required claim is refused.
@@ -312,24 +335,24 @@ fn other_token_of_issuer_is_refused() {
 fn signed_token_for_others_is_refused() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
     for (changed, flaw) in [
-        (with("iss", json!("https://login.example/")), AccessTokenError::Issuer),
-        (with("iss", json!("HTTPS://login.example")), AccessTokenError::Issuer),
-        (with("iss", json!([ISSUER])), AccessTokenError::Claims),
-        (without("iss"), AccessTokenError::Claims),
-        (with("aud", json!("Pay")), AccessTokenError::Audience),
-        (with("aud", json!(["other"])), AccessTokenError::Audience),
-        (with("aud", json!("")), AccessTokenError::Audience),
-        (with("aud", json!([])), AccessTokenError::Audience),
-        (with("aud", json!(null)), AccessTokenError::Claims),
-        (with("aud", json!({ "pay": true })), AccessTokenError::Claims),
-        (without("aud"), AccessTokenError::Claims),
-        (without("exp"), AccessTokenError::Claims),
-        (with("exp", json!(format!("{}", NOW + 300))), AccessTokenError::Claims),
-        (with("exp", json!(-1)), AccessTokenError::Claims),
-        (with("exp", json!(1e300)), AccessTokenError::Claims),
-        (with("exp", json!(null)), AccessTokenError::Claims),
-        (with("nbf", json!("now")), AccessTokenError::Claims),
-        (with("nbf", json!(-1.5)), AccessTokenError::Claims),
+        (with("iss", json!("https://login.example/")), AccessTokenVerificationError::Issuer),
+        (with("iss", json!("HTTPS://login.example")), AccessTokenVerificationError::Issuer),
+        (with("iss", json!([ISSUER])), AccessTokenVerificationError::Claims),
+        (without("iss"), AccessTokenVerificationError::Claims),
+        (with("aud", json!("Pay")), AccessTokenVerificationError::Audience),
+        (with("aud", json!(["other"])), AccessTokenVerificationError::Audience),
+        (with("aud", json!("")), AccessTokenVerificationError::Audience),
+        (with("aud", json!([])), AccessTokenVerificationError::Audience),
+        (with("aud", json!(null)), AccessTokenVerificationError::Claims),
+        (with("aud", json!({ "pay": true })), AccessTokenVerificationError::Claims),
+        (without("aud"), AccessTokenVerificationError::Claims),
+        (without("exp"), AccessTokenVerificationError::Claims),
+        (with("exp", json!(format!("{}", NOW + 300))), AccessTokenVerificationError::Claims),
+        (with("exp", json!(-1)), AccessTokenVerificationError::Claims),
+        (with("exp", json!(1e300)), AccessTokenVerificationError::Claims),
+        (with("exp", json!(null)), AccessTokenVerificationError::Claims),
+        (with("nbf", json!("now")), AccessTokenVerificationError::Claims),
+        (with("nbf", json!(-1.5)), AccessTokenVerificationError::Claims),
     ] {
         assert_eq!(verify(verifier, &keys[0].sign(&changed)), Err(flaw), "{changed}");
     }
@@ -342,23 +365,23 @@ fn token_counts_within_its_time() {
     let at = |token: &str, now| verifier.verify(token.as_bytes(), now).map(drop);
     let token = keys[0].sign(&claims());
     for (now, found) in [
-        (NOW - 10 - LEEWAY - 1, Err(AccessTokenError::NotYetValid)),
+        (NOW - 10 - LEEWAY - 1, Err(AccessTokenVerificationError::NotYetValid)),
         (NOW - 10 - LEEWAY, Ok(())),
         (NOW + 300 + LEEWAY - 1, Ok(())),
-        (NOW + 300 + LEEWAY, Err(AccessTokenError::Expired)),
+        (NOW + 300 + LEEWAY, Err(AccessTokenVerificationError::Expired)),
         (NOW, Ok(())),
-        (NOW - 10 - LEEWAY - 1, Err(AccessTokenError::NotYetValid)),
-        (u64::MAX, Err(AccessTokenError::Expired)),
-        (0, Err(AccessTokenError::NotYetValid)),
+        (NOW - 10 - LEEWAY - 1, Err(AccessTokenVerificationError::NotYetValid)),
+        (u64::MAX, Err(AccessTokenVerificationError::Expired)),
+        (0, Err(AccessTokenVerificationError::NotYetValid)),
     ] {
         assert_eq!(at(&token, now), found, "{now}");
     }
     // A fraction of a second in a claim does not make the token valid for a further second.
     let fraction = keys[0].sign(&with("exp", json!(1_800_000_000.9)));
     assert_eq!(at(&fraction, NOW + LEEWAY - 1), Ok(()));
-    assert_eq!(at(&fraction, NOW + LEEWAY), Err(AccessTokenError::Expired));
+    assert_eq!(at(&fraction, NOW + LEEWAY), Err(AccessTokenVerificationError::Expired));
     let begins = keys[0].sign(&with("nbf", json!(1_800_000_000.1)));
-    assert_eq!(at(&begins, NOW - LEEWAY), Err(AccessTokenError::NotYetValid));
+    assert_eq!(at(&begins, NOW - LEEWAY), Err(AccessTokenVerificationError::NotYetValid));
     assert_eq!(at(&begins, NOW - LEEWAY + 1), Ok(()));
     assert_eq!(at(&keys[0].sign(&without("nbf")), 1), Ok(()), "it says nothing of a beginning");
 }
@@ -370,11 +393,11 @@ fn time_is_checked_before_key_is_awaited() {
     let KnownIssuer { verifier, .. } = &*KNOWN;
     let stranger = IssuerKey::es256("stranger");
     for (changed, flaw) in [
-        (with("exp", json!(NOW - LEEWAY)), AccessTokenError::Expired),
-        (with("nbf", json!(NOW + LEEWAY + 1)), AccessTokenError::NotYetValid),
-        (with("exp", json!("soon")), AccessTokenError::Claims),
-        (without("exp"), AccessTokenError::Claims),
-        (claims(), AccessTokenError::UnknownKey { issuer: 0 }),
+        (with("exp", json!(NOW - LEEWAY)), AccessTokenVerificationError::Expired),
+        (with("nbf", json!(NOW + LEEWAY + 1)), AccessTokenVerificationError::NotYetValid),
+        (with("exp", json!("soon")), AccessTokenVerificationError::Claims),
+        (without("exp"), AccessTokenVerificationError::Claims),
+        (claims(), AccessTokenVerificationError::UnknownKey { issuer: 0 }),
     ] {
         assert_eq!(verify(verifier, &stranger.sign(&changed)), Err(flaw), "{changed}");
     }
@@ -386,14 +409,17 @@ fn ambiguous_claims_are_refused() {
     let KnownIssuer { keys, verifier } = &*KNOWN;
     let key = &keys[2];
     for (text, flaw) in [
-        (claims().to_string().replacen('{', "{\"sub\":\"other\",", 1), AccessTokenError::Claims),
-        (claims().to_string().replacen('{', "{\"Sub\":\"other\",", 1), AccessTokenError::AmbiguousClaims),
+        (claims().to_string().replacen('{', "{\"sub\":\"other\",", 1), AccessTokenVerificationError::Claims),
+        (
+            claims().to_string().replacen('{', "{\"Sub\":\"other\",", 1),
+            AccessTokenVerificationError::AmbiguousClaims,
+        ),
         (
             claims().to_string().replacen('{', "{\"x\":{\"a\":1,\"a\":2},", 1),
-            AccessTokenError::AmbiguousClaims,
+            AccessTokenVerificationError::AmbiguousClaims,
         ),
-        (claims().to_string().replacen('{', "{\"exp\":1,", 1), AccessTokenError::Claims),
-        (claims().to_string().replacen('{', "{\"iss\":\"x\",", 1), AccessTokenError::Claims),
+        (claims().to_string().replacen('{', "{\"exp\":1,", 1), AccessTokenVerificationError::Claims),
+        (claims().to_string().replacen('{', "{\"iss\":\"x\",", 1), AccessTokenVerificationError::Claims),
     ] {
         let header = serde_json::to_string(&key.header()).expect("plain data");
         let message = format!("{}.{}", base64(header.as_bytes()), base64(text.as_bytes()));
@@ -412,10 +438,13 @@ fn huge_token_is_refused_unparsed() {
     let fits = padded(5_400);
     assert!(fits.len() <= LONGEST_ACCESS_TOKEN);
     assert_eq!(verify(verifier, &fits), Ok(()));
-    assert_eq!(verify(verifier, &padded(6_200)), Err(AccessTokenError::TooLong));
-    assert_eq!(verify(verifier, &"a".repeat(LONGEST_ACCESS_TOKEN + 1)), Err(AccessTokenError::TooLong));
+    assert_eq!(verify(verifier, &padded(6_200)), Err(AccessTokenVerificationError::TooLong));
+    assert_eq!(
+        verify(verifier, &"a".repeat(LONGEST_ACCESS_TOKEN + 1)),
+        Err(AccessTokenVerificationError::TooLong)
+    );
     let nested = base64("[".repeat(2_000).as_bytes());
-    assert_eq!(verify(verifier, &format!("{nested}.{nested}.")), Err(AccessTokenError::Claims));
+    assert_eq!(verify(verifier, &format!("{nested}.{nested}.")), Err(AccessTokenVerificationError::Claims));
     let nested =
         base64(format!("{{\"iss\":\"{ISSUER}\",\"x\":{}1{}}}", "[".repeat(200), "]".repeat(200)).as_bytes());
     assert!(verify(verifier, &format!("{nested}.{nested}.AAAA")).is_err());
@@ -450,15 +479,18 @@ fn unnamed_token_needs_only_key() {
     let token = |key: &IssuerKey| key.sign_with(&Header { kid: None, ..key.header() }, &claims());
     let alone = verifier_of(&ALL, &key_set(&[one.public(), IssuerKey::ed25519("ed").public()]));
     assert_eq!(verify(&alone, &token(&one)), Ok(()));
-    assert_eq!(verify(&alone, &token(&other)), Err(AccessTokenError::Signature));
+    assert_eq!(verify(&alone, &token(&other)), Err(AccessTokenVerificationError::Signature));
     let both = verifier_of(&ALL, &key_set(&[one.public(), other.public()]));
-    assert_eq!(verify(&both, &token(&one)), Err(AccessTokenError::UnknownKey { issuer: 0 }));
+    assert_eq!(verify(&both, &token(&one)), Err(AccessTokenVerificationError::UnknownKey { issuer: 0 }));
     // A key without a `kid` cannot be named by any token.
     let mut unnamed = one.public();
     unnamed.common.key_id = None;
     let unnamed = verifier_of(&ALL, &key_set(&[unnamed]));
     assert_eq!(verify(&unnamed, &token(&one)), Ok(()));
-    assert_eq!(verify(&unnamed, &one.sign(&claims())), Err(AccessTokenError::UnknownKey { issuer: 0 }));
+    assert_eq!(
+        verify(&unnamed, &one.sign(&claims())),
+        Err(AccessTokenVerificationError::UnknownKey { issuer: 0 })
+    );
 }
 
 /// Keys can be added and removed: a token of a new key is valid once the key is there, and a token of a removed key is
@@ -470,7 +502,7 @@ fn keys_are_replaced() {
     let keys = verifier.issuers()[0].keys().clone();
     let set = |all: &[Jwk]| keys.set_keys(key_set(all).as_bytes(), &"a test");
     let [of_old, of_new] = [old.sign(&claims()), new.sign(&claims())];
-    let unknown = Err(AccessTokenError::UnknownKey { issuer: 0 });
+    let unknown = Err(AccessTokenVerificationError::UnknownKey { issuer: 0 });
     assert_eq!((verify(&verifier, &of_old), verify(&verifier, &of_new)), (Ok(()), unknown));
     set(&[old.public(), new.public()]).expect("two keys");
     assert_eq!((verify(&verifier, &of_old), verify(&verifier, &of_new)), (Ok(()), Ok(())));
@@ -479,7 +511,7 @@ fn keys_are_replaced() {
     // Another key under the same name does not make the tokens of the former key valid again.
     let posing = IssuerKey { kid: "old".into(), ..IssuerKey::es256("") };
     set(&[posing.public()]).expect("one key");
-    assert_eq!(verify(&verifier, &of_old), Err(AccessTokenError::Signature));
+    assert_eq!(verify(&verifier, &of_old), Err(AccessTokenVerificationError::Signature));
     // A set that cannot be parsed changes nothing.
     for bad in ["", "{", "<html>", "{\"keys\": 7}"] {
         keys.set_keys(bad.as_bytes(), &"a test").expect_err(bad);
@@ -501,7 +533,7 @@ fn issuer_revokes_its_last_key() {
     }
     let old = IssuerKey::es256("old");
     let token = old.sign(&claims());
-    let unknown = Err(AccessTokenError::UnknownKey { issuer: 0 });
+    let unknown = Err(AccessTokenVerificationError::UnknownKey { issuer: 0 });
     for text in [none, &secret] {
         let verifier = verifier_of(&ALL, &key_set(&[old.public()]));
         let keys = verifier.issuers()[0].keys().clone();
@@ -583,8 +615,8 @@ fn each_issuer_has_own_keys() {
         |token: &str| verifier.verify(token.as_bytes(), NOW).map(|token| (token.issuer, token.forward));
     assert_eq!(verified(&token(&one, "one")), Ok((0, true)));
     assert_eq!(verified(&token(&other, "other")), Ok((1, false)));
-    assert_eq!(verified(&token(&one, "other")), Err(AccessTokenError::Signature));
-    assert_eq!(verified(&token(&other, "one")), Err(AccessTokenError::Signature));
+    assert_eq!(verified(&token(&one, "other")), Err(AccessTokenVerificationError::Signature));
+    assert_eq!(verified(&token(&other, "one")), Err(AccessTokenVerificationError::Signature));
 }
 
 /// The file of an issuer is read again when it changes, and a file that others can write is refused.
@@ -617,8 +649,8 @@ fn keys_outlive_plan() {
     let after = VerifyingKeys::for_issuer(AccessTokenRules::from(&narrower)).with_keys_of(&before);
     let verifier = AccessTokenVerifier::new(vec![TrustedIssuer::new(&narrower, Arc::new(after))], Vec::new());
     assert_eq!(verify(&verifier, &ec.sign(&with("aud", json!("book")))), Ok(()));
-    assert_eq!(verify(&verifier, &ec.sign(&claims())), Err(AccessTokenError::Audience));
-    let unknown = Err(AccessTokenError::UnknownKey { issuer: 0 });
+    assert_eq!(verify(&verifier, &ec.sign(&claims())), Err(AccessTokenVerificationError::Audience));
+    let unknown = Err(AccessTokenVerificationError::UnknownKey { issuer: 0 });
     assert_eq!(verify(&verifier, &ed.sign(&with("aud", json!("book")))), unknown);
 }
 

@@ -45,16 +45,22 @@ fn tampered_ticket_is_invalid() {
     let other = parts(&TicketSigner::with_key(&pair).sign(&richer, NOW));
     let [head, _, signature] = parts(&good);
     let tampered = joined(&[head.clone(), other[1].clone(), signature.clone()]);
-    assert_eq!(verify(&verifier, &tampered), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
+    assert_eq!(
+        verify(&verifier, &tampered),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Signature))
+    );
     let cut = joined(&[head, parts(&good)[1].clone(), String::new()]);
-    assert_eq!(verify(&verifier, &cut), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
+    assert_eq!(
+        verify(&verifier, &cut),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Signature))
+    );
     // Every changed character makes the ticket invalid, even when the original is in the cache.
     assert_eq!(verify(&verifier, &good), Ok(()));
     for at in 0..good.len() {
         let mut bytes = good.as_bytes().to_vec();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
         let refused = verifier.verify(&bytes, OURS, NOW).expect_err("changed");
-        assert!(matches!(refused, TicketError::Invalid(_)), "{at}: {refused:?}");
+        assert!(matches!(refused, TicketVerificationError::Invalid(_)), "{at}: {refused:?}");
     }
 }
 
@@ -73,7 +79,7 @@ fn algorithm_must_match_key() {
             let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
             assert_eq!(
                 refused,
-                Err(TicketError::Invalid(InvalidTenureTicketError::Algorithm)),
+                Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Algorithm)),
                 "{algorithm:?}"
             );
         }
@@ -84,7 +90,10 @@ fn algorithm_must_match_key() {
     secret.write(&folder.path().join("secret")).expect("a new file");
     let shared = TicketVerifier::from_secret_file(&folder.path().join("secret")).expect("a secret");
     let ticket = signed_by(&pair, &header(Algorithm::EdDSA, secret.kid()), &payload());
-    assert_eq!(verify(&shared, &ticket), Err(TicketError::Invalid(InvalidTenureTicketError::Algorithm)));
+    assert_eq!(
+        verify(&shared, &ticket),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Algorithm))
+    );
 }
 
 #[test]
@@ -98,7 +107,7 @@ fn algorithm_none_is_refused() {
             let ticket = joined(&[head.clone(), body.clone(), signature]);
             assert_eq!(
                 verify(&verifier, &ticket),
-                Err(TicketError::Invalid(InvalidTenureTicketError::Format)),
+                Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Format)),
                 "{name}"
             );
         }
@@ -114,16 +123,22 @@ fn foreign_key_is_refused() {
     let verifier = KeySetFolder::with_keys(&[&ours]).verifier();
     assert_eq!(
         verify(&verifier, &signed(&stranger)),
-        Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey))
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey))
     );
     let posing = signed_by(&stranger, &header(Algorithm::EdDSA, ours.public().kid()), &payload());
-    assert_eq!(verify(&verifier, &posing), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
+    assert_eq!(
+        verify(&verifier, &posing),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Signature))
+    );
     // Here the forger puts its own key into the header.
     let mut bringing = header(Algorithm::EdDSA, stranger.public().kid());
     bringing.jwk = serde_json::from_value(serde_json::to_value(stranger.public().jwk()).expect("data")).ok();
     assert!(bringing.jwk.is_some());
     let brought = signed_by(&stranger, &bringing, &payload());
-    assert_eq!(verify(&verifier, &brought), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
+    assert_eq!(
+        verify(&verifier, &brought),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey))
+    );
 }
 
 /// A signed token with another type, no key id or a critical header is no ticket.
@@ -141,7 +156,7 @@ fn other_jwt_is_no_ticket() {
     ] {
         assert_eq!(
             verify(&verifier, &signed_by(&pair, &header, &payload())),
-            Err(TicketError::Invalid(flaw))
+            Err(TicketVerificationError::Invalid(flaw))
         );
     }
 }
@@ -187,13 +202,17 @@ fn signed_but_malformed_claims_are_refused() {
         let mut changed = payload();
         changed[name] = value.clone();
         let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
-        assert_eq!(refused, Err(TicketError::Invalid(flaw)), "{name}: {value}");
+        assert_eq!(refused, Err(TicketVerificationError::Invalid(flaw)), "{name}: {value}");
     }
     for name in ["v", "keys", "e", "s", "mode", "era", "ensemble", "iss", "iat", "exp"] {
         let mut changed = payload();
         changed.as_object_mut().expect("an object").remove(name);
         let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
-        assert_eq!(refused, Err(TicketError::Invalid(InvalidTenureTicketError::Claims)), "without {name}");
+        assert_eq!(
+            refused,
+            Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Claims)),
+            "without {name}"
+        );
     }
     // One claim occurs twice, so two readers could use different values (RFC 7519, 4).
     let twice = payload().to_string().replacen('{', "{\"era\":8,", 1);
@@ -201,7 +220,10 @@ fn signed_but_malformed_claims_are_refused() {
     let message = format!("{head}.{}", base64(twice.as_bytes()));
     let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &pair.encoding, Algorithm::EdDSA);
     let ticket = format!("{message}.{}", signature.expect("signed"));
-    assert_eq!(verify(&verifier, &ticket), Err(TicketError::Invalid(InvalidTenureTicketError::Claims)));
+    assert_eq!(
+        verify(&verifier, &ticket),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Claims))
+    );
     // Unknown claims are ignored.
     let mut more = payload();
     more["later"] = json!({ "x": [1, 2] });
@@ -213,10 +235,10 @@ fn signed_but_malformed_claims_are_refused() {
 fn oversized_ticket_is_refused_unparsed() {
     let verifier = KeySetFolder::with_keys(&[&key_pair()]).verifier();
     let refused = verifier.verify(&vec![b'A'; LONGEST + 1], OURS, NOW).map(drop);
-    assert_eq!(refused, Err(TicketError::Invalid(InvalidTenureTicketError::TooLong)));
+    assert_eq!(refused, Err(TicketVerificationError::Invalid(InvalidTenureTicketError::TooLong)));
     let nested = base64("[".repeat(20_000).as_bytes());
     let refused = verifier.verify(format!("{nested}.e30.").as_bytes(), OURS, NOW).map(drop);
-    assert_eq!(refused, Err(TicketError::Invalid(InvalidTenureTicketError::Format)));
+    assert_eq!(refused, Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Format)));
 }
 
 /// A key, and a verifier that trusts it.
@@ -258,7 +280,7 @@ proptest! {
         static VERIFIER: LazyLock<TicketVerifier> =
             LazyLock::new(|| TicketVerifier::from_set(VerifyingKeySet::verifying_keys_from_secret(&SharedSecret::generate(&SystemRandomness))));
         let refused = VERIFIER.verify(&bytes, OURS, NOW).map(drop);
-        prop_assert!(matches!(refused.expect_err("nobody signed it"), TicketError::Invalid(_)));
+        prop_assert!(matches!(refused.expect_err("nobody signed it"), TicketVerificationError::Invalid(_)));
     }
 
     /// A garbled header or payload is an invalid ticket and never causes a panic.
@@ -271,7 +293,7 @@ proptest! {
         ];
         for text in texts {
             let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
-            prop_assert!(matches!(refused.expect_err("nobody signed it"), TicketError::Invalid(_)));
+            prop_assert!(matches!(refused.expect_err("nobody signed it"), TicketVerificationError::Invalid(_)));
         }
     }
 
@@ -291,7 +313,7 @@ proptest! {
         changed.replace_range(at..=at, &other);
         if changed != ticket {
             let refused = verifier.verify(changed.as_bytes(), OURS, NOW).map(drop);
-            prop_assert!(matches!(refused.expect_err("nobody signed it"), TicketError::Invalid(_)));
+            prop_assert!(matches!(refused.expect_err("nobody signed it"), TicketVerificationError::Invalid(_)));
         }
     }
 

@@ -21,7 +21,7 @@ fn new_key_verifies_at_first_ticket() {
     let verifier = keys.verifier();
     assert_eq!(
         verify(&verifier, &signed(&new)),
-        Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey))
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey))
     );
     keys.publish(&[&old, &new]);
     // This is in the same second as the check before.
@@ -40,7 +40,7 @@ fn removed_key_invalidates_cached_ticket() {
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     keys.publish(&[&new]);
     let later = |ticket: &str| verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
-    assert_eq!(later(&ticket), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
+    assert_eq!(later(&ticket), Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey)));
     assert_eq!(later(&signed(&new)), Ok(()));
 }
 
@@ -65,7 +65,7 @@ fn replaced_key_invalidates_cached_ticket() {
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     keys.write(&named(&new));
     let later = verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
-    assert_eq!(later, Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
+    assert_eq!(later, Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Signature)));
 }
 
 /// A malformed or missing key file leaves the former keys in use; a good file replaces them.
@@ -88,7 +88,10 @@ fn bad_key_file_keeps_former_keys() {
     assert_eq!(later(&signed(&old)), Ok(()));
     keys.publish(&[&new]);
     assert_eq!(later(&signed(&new)), Ok(()));
-    assert_eq!(later(&signed(&old)), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
+    assert_eq!(
+        later(&signed(&old)),
+        Err(TicketVerificationError::Invalid(InvalidTenureTicketError::UnknownKey))
+    );
 }
 
 /// A key set has public Ed25519 keys for signatures; private, duplicate and unusable keys are refused.

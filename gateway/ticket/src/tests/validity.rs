@@ -10,8 +10,8 @@ fn leeway_ends_at_exact_second() {
     let ticket = signed(&pair);
     let at = |now| verifier.verify(ticket.as_bytes(), OURS, now).map(drop);
     let expires = NOW + VALID;
-    let expired = |now| Err(TicketError::Expired { expires, now });
-    let future = Err(TicketError::Invalid(InvalidTenureTicketError::Future));
+    let expired = |now| Err(TicketVerificationError::Expired { expires, now });
+    let future = Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Future));
     // At the second round the ticket is in the cache.
     for _ in 0..2 {
         assert_eq!(at(NOW - LEEWAY - 1), future);

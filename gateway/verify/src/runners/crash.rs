@@ -99,7 +99,7 @@ pub(super) async fn run_crash_mid_write(
         require_accepted(context.write(&keys, epoch(8)).await, log)?;
         // All readings are done before the crash, because a reading that breaks off shows nothing.
         let before = context.read_effects(&keys).await?;
-        work.push(write_until_cut(context, keys, before, &over));
+        work.push(write_until_disconnected(context, keys, before, &over));
     }
     let crash = async {
         sleep((context.pace * 5).min(Duration::from_secs(5))).await;
@@ -113,7 +113,7 @@ pub(super) async fn run_crash_mid_write(
     for worked in work {
         open += usize::from(worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done()));
         log.push(worked.event());
-        check_remaining(context, &worked, log).await?;
+        check_key_after_crash(context, &worked, log).await?;
     }
     match open {
         0 => CaseError::undecided(
@@ -124,7 +124,7 @@ pub(super) async fn run_crash_mid_write(
 }
 
 /// Writes again and again until a write is not answered, or until the restart is over.
-async fn write_until_cut(
+async fn write_until_disconnected(
     context: &TestContext<'_>,
     keys: TestKeys,
     before: Option<ObservedEffectValue>,
@@ -151,7 +151,7 @@ async fn write_until_cut(
 }
 
 /// Checks the effects and the watermark of one key after the crash.
-async fn check_remaining(
+async fn check_key_after_crash(
     context: &TestContext<'_>,
     worked: &CrashKeyWrites,
     log: &mut Vec<CaseStepRecord>,

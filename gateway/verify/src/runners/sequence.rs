@@ -112,7 +112,7 @@ async fn run(
             cast.seen.insert(keys.key.clone(), after);
         }
         if !lets_in {
-            cast.check_untouched(&keys).await?;
+            cast.check_second_key_unchanged(&keys).await?;
         }
     }
     Ok(())
@@ -145,7 +145,7 @@ impl<'a, 's> CaseState<'a, 's> {
     }
 
     /// Checks that a refused request left its second key unchanged, if that was read before.
-    async fn check_untouched(&self, keys: &TestKeys) -> Result<(), CaseError> {
+    async fn check_second_key_unchanged(&self, keys: &TestKeys) -> Result<(), CaseError> {
         let Some(before) = self.seen.get(&keys.other) else { return Ok(()) };
         let swapped = self.scene.keys_for_both(keys.other.clone(), keys.key.clone());
         let after = self.scene.read_effects(&swapped).await?;

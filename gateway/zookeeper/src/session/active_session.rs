@@ -21,7 +21,7 @@ use super::{
     heartbeat::HeartbeatSchedule,
     local_member::{LocalMember, MemberPlanPublisher},
     paths::ZkPaths,
-    plan_publication::SessionPlanPublication,
+    plan_publication::PublishedPlanState,
     session_deadline::SessionDeadline,
 };
 use crate::{
@@ -39,7 +39,7 @@ pub struct ActiveSession<L> {
     pub peer_endpoint: Option<PeerEndpoint>,
     pub(super) local_member: LocalMember,
     /// The plan that the session has published; `None` if the process publishes none.
-    pub(super) announced_plan: Option<SessionPlanPublication>,
+    pub(super) announced_plan: Option<PublishedPlanState>,
     pub session_deadline: Arc<SessionDeadline>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
@@ -69,7 +69,7 @@ impl<L: ZkClient> ActiveSession<L> {
         if self.peer_endpoint.is_some() { self.member.as_bytes() } else { b"" }
     }
 
-    pub(super) fn plan_publisher(&self) -> Option<(&MemberPlanPublisher, &SessionPlanPublication)> {
+    pub(super) fn plan_publisher(&self) -> Option<(&MemberPlanPublisher, &PublishedPlanState)> {
         self.local_member.publisher().zip(self.announced_plan.as_ref())
     }
 

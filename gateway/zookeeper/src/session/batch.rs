@@ -62,7 +62,7 @@ pub(super) enum ZkBatchOp {
 
 /// The result of an operation that was done.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OpResult {
+pub(super) struct ZkBatchOpResult {
     /// The state of one of the nodes that the operation's transaction created.
     pub(super) stat: Option<NodeStat>,
     /// The path of the node that the operation created.
@@ -72,14 +72,14 @@ pub(super) struct OpResult {
 }
 
 /// One operation, and the caller that waits for its answer.
-pub(super) struct PendingOp {
+pub(super) struct PendingZkOp {
     pub(super) part: ZkBatchOp,
-    pub(super) answer: oneshot::Sender<Result<OpResult, MultiError>>,
+    pub(super) answer: oneshot::Sender<Result<ZkBatchOpResult, MultiError>>,
     pub(super) number: u64,
 }
 
 pub struct ZkBatchQueue {
-    pub(super) waiting: RefCell<VecDeque<PendingOp>>,
+    pub(super) waiting: RefCell<VecDeque<PendingZkOp>>,
     /// The number of shared transactions in flight.
     pub(super) under_way: Cell<usize>,
     /// The numbers of the operations that are not answered yet.
@@ -204,13 +204,13 @@ impl ZkBatchQueue {
     }
 
     /// Adapts the limit after a shared transaction was done, or refused because of one of its operations.
-    pub(super) fn adapt_limit(&self, done: bool) {
+    pub(super) fn adapt_batch_limit(&self, done: bool) {
         let room = self.room.get();
         self.room.set(if done { (room + 1).min(MOST_PARTS) } else { (room / 2).max(LEAST_PARTS) });
     }
 
     /// Takes the operations of the next transaction.
-    pub(super) fn take_batch(&self) -> Vec<PendingOp> {
+    pub(super) fn take_batch(&self) -> Vec<PendingZkOp> {
         let mut waiting = self.waiting.borrow_mut();
         let mut bytes = 0;
         let fit = waiting.iter().take(MOST_PARTS).take_while(|op| {
@@ -221,7 +221,7 @@ impl ZkBatchQueue {
         waiting.drain(..fit).collect()
     }
 
-    pub(super) fn complete(&self, op: PendingOp, result: Result<OpResult, MultiError>) {
+    pub(super) fn complete(&self, op: PendingZkOp, result: Result<ZkBatchOpResult, MultiError>) {
         self.open.borrow_mut().remove(&op.number);
         // Sending fails if the caller has dropped its future; its attempt then searches for its nodes by itself.
         op.answer.send(result).ok();
@@ -232,13 +232,13 @@ impl ZkBatchQueue {
 mod tests {
     use super::*;
 
-    fn pending_op(bytes: usize) -> PendingOp {
+    fn pending_op(bytes: usize) -> PendingZkOp {
         let part = ZkBatchOp::DeleteWithParent(DeleteWithParent {
             path: "x".repeat(bytes),
             parent: String::new(),
             version: 0,
         });
-        PendingOp { part, answer: oneshot::channel().0, number: 0 }
+        PendingZkOp { part, answer: oneshot::channel().0, number: 0 }
     }
 
     /// A batch is bounded in bytes and in operations; an operation above the bound is sent alone.
@@ -264,7 +264,7 @@ mod tests {
                 path: "/a/b-0000000000".into(),
                 says: [].into(),
             });
-            collected.waiting.borrow_mut().push_back(PendingOp {
+            collected.waiting.borrow_mut().push_back(PendingZkOp {
                 part,
                 answer: oneshot::channel().0,
                 number: 0,
@@ -277,11 +277,11 @@ mod tests {
     #[test]
     fn op_limit_adapts_to_results() {
         let collected = ZkBatchQueue::new(&[]);
-        (0..10).for_each(|_| collected.adapt_limit(false));
+        (0..10).for_each(|_| collected.adapt_batch_limit(false));
         assert_eq!(collected.op_limit(), LEAST_PARTS);
-        (0..3).for_each(|_| collected.adapt_limit(true));
+        (0..3).for_each(|_| collected.adapt_batch_limit(true));
         assert_eq!(collected.op_limit(), LEAST_PARTS + 3);
-        (0..100).for_each(|_| collected.adapt_limit(true));
+        (0..100).for_each(|_| collected.adapt_batch_limit(true));
         assert_eq!(collected.op_limit(), MOST_PARTS);
     }
 }

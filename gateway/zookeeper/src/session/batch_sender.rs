@@ -20,7 +20,8 @@ use tokio::{sync::oneshot, task::spawn_local};
 use super::{
     active_session::ActiveSession,
     batch::{
-        CreateChild, CreateParentAndFirstChild, DeleteChild, DeleteWithParent, OpResult, PendingOp, ZkBatchOp,
+        CreateChild, CreateParentAndFirstChild, DeleteChild, DeleteWithParent, PendingZkOp, ZkBatchOp,
+        ZkBatchOpResult,
     },
     client::{CreatedNode, MultiError, NodeCreateMode, NodeStat, ZkClient, ZkError},
 };
@@ -61,7 +62,7 @@ impl<L: ZkClient> ActiveSession<L> {
     ) -> impl Future<Output = Result<CreatedChild, MultiError>> + use<L> {
         let answer = self.enqueue(ZkBatchOp::CreateChild(node));
         async {
-            let OpResult { stat: seen, made, children } = answer.await?;
+            let ZkBatchOpResult { stat: seen, made, children } = answer.await?;
             let (Some(seen), Some(path)) = (seen, made) else {
                 return Err(lost_reply_error("it was made, and not seen"));
             };
@@ -94,12 +95,12 @@ impl<L: ZkClient> ActiveSession<L> {
     fn enqueue(
         self: &Rc<Self>,
         part: ZkBatchOp,
-    ) -> impl Future<Output = Result<OpResult, MultiError>> + use<L> {
+    ) -> impl Future<Output = Result<ZkBatchOpResult, MultiError>> + use<L> {
         let (answer, answered) = oneshot::channel();
         let collected = &self.batch_queue;
         let number = collected.next.replace(collected.next.get() + 1);
         collected.open.borrow_mut().insert(number);
-        collected.waiting.borrow_mut().push_back(PendingOp { part, answer, number });
+        collected.waiting.borrow_mut().push_back(PendingZkOp { part, answer, number });
         send_queued_batches(self);
         async { answered.await.unwrap_or_else(|_| Err(lost_reply_error("nobody has heard it"))) }
     }
@@ -150,9 +151,9 @@ impl<L: ZkClient> Drop for InFlightBatch<L> {
 }
 
 /// Sends these operations, shared or alone. Returns when each is answered.
-async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
+async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingZkOp>) {
     let (mut together, alone) = partition_shareable(live, parts);
-    let singly = |parts: Vec<PendingOp>| join_all(parts.into_iter().map(|one| send_single(live, one)));
+    let singly = |parts: Vec<PendingZkOp>| join_all(parts.into_iter().map(|one| send_single(live, one)));
     let mut shared = Vec::new();
     while !together.is_empty() {
         let share = together.drain(..live.batch_queue.op_limit().min(together.len())).collect();
@@ -167,8 +168,8 @@ async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
 /// is sent alone.
 fn partition_shareable<L: ZkClient>(
     live: &ActiveSession<L>,
-    parts: Vec<PendingOp>,
-) -> (Vec<PendingOp>, Vec<PendingOp>) {
+    parts: Vec<PendingZkOp>,
+) -> (Vec<PendingZkOp>, Vec<PendingZkOp>) {
     let mut firsts = HashSet::new();
     let alone: Vec<bool> = parts
         .iter()
@@ -188,7 +189,7 @@ fn partition_shareable<L: ZkClient>(
 
 /// Sends the operations in one transaction. Returns the operations that have to be sent singly: all if the server
 /// refused one, or if there is only one; else none.
-async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> Vec<PendingOp> {
+async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingZkOp>) -> Vec<PendingZkOp> {
     if parts.len() == 1 {
         return parts;
     }
@@ -198,7 +199,7 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
         Err(failed) => Some(failed.step),
     };
     live.metrics.record_shared_transaction(refused.is_none());
-    live.batch_queue.adapt_limit(refused.is_none());
+    live.batch_queue.adapt_batch_limit(refused.is_none());
     if let Some(step) = refused {
         // A node that is already gone does not make its key disputed: an earlier removal was done, and its answer was
         // lost.
@@ -225,7 +226,7 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
 }
 
 /// The operation to which a step of the transaction belongs.
-fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
+fn op_at(parts: &[PendingZkOp], step: usize) -> Option<&PendingZkOp> {
     let mut end = 0;
     parts.iter().find(|op| {
         end += op.part.op_count();
@@ -233,7 +234,7 @@ fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
     })
 }
 
-async fn send_single<L: ZkClient>(live: &ActiveSession<L>, op: PendingOp) {
+async fn send_single<L: ZkClient>(live: &ActiveSession<L>, op: PendingZkOp) {
     let answer = match &op.part {
         // The answer to a single create has the czxid, in all versions of the server, so nothing else has to be read
         // for it.
@@ -252,13 +253,13 @@ async fn send_single<L: ZkClient>(live: &ActiveSession<L>, op: PendingOp) {
 async fn create_alone<L: ZkClient>(
     live: &ActiveSession<L>,
     next: &CreateChild,
-) -> Result<OpResult, MultiError> {
+) -> Result<ZkBatchOpResult, MultiError> {
     let created = live.client.create(&next.requested, &next.says, NodeCreateMode::EphemeralSequential);
     let children = live.client.children(&next.parent);
     let (created, children) = tokio::join!(created, children);
     let CreatedNode { stat: seen, sequence } = created.map_err(|fault| MultiError { step: None, fault })?;
     let made = Some(format!("{}{sequence:010}", next.requested));
-    Ok(OpResult { stat: Some(seen), made, children: children.ok() })
+    Ok(ZkBatchOpResult { stat: Some(seen), made, children: children.ok() })
 }
 
 /// Sends the operations in one transaction, with the reads that belong to it. All nodes that it creates have the same
@@ -266,8 +267,8 @@ async fn create_alone<L: ZkClient>(
 /// transaction.
 async fn transact<L: ZkClient>(
     live: &ActiveSession<L>,
-    parts: &[PendingOp],
-) -> Result<Vec<OpResult>, MultiError> {
+    parts: &[PendingZkOp],
+) -> Result<Vec<ZkBatchOpResult>, MultiError> {
     let mut steps = Vec::new();
     let mut lists = Vec::new();
     for op in parts {
@@ -283,11 +284,11 @@ async fn transact<L: ZkClient>(
     let mut listed = listed.and_then(Result::ok).unwrap_or_default().into_iter();
     let mut answers: Vec<_> = parts
         .iter()
-        .map(|PendingOp { part, .. }| {
+        .map(|PendingZkOp { part, .. }| {
             let last = part.op_count() - 1;
             // A step that creates nothing has no path.
             let made = paths.nth(last).flatten();
-            OpResult {
+            ZkBatchOpResult {
                 stat: None,
                 made,
                 children: part.listed_parent().and_then(|_| listed.next().flatten()),

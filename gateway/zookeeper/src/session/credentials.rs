@@ -27,11 +27,11 @@ pub(crate) struct ZkTlsCredentials {
     tls: plan::ClientTls,
     /// Used by the client library for its connections.
     certificates: TlsDynamicCerts,
-    looked: Mutex<LoadedTlsFiles>,
+    looked: Mutex<TlsReloadState>,
 }
 
 /// The state of the files at the last check.
-struct LoadedTlsFiles {
+struct TlsReloadState {
     seen: Vec<Option<FileVersion>>,
     /// The configuration that the library uses, kept for the diagnostic handshake that finds out why the library fails.
     config: Arc<ClientConfig>,
@@ -76,7 +76,7 @@ impl ZkTlsCredentials {
         let seen = file_versions(tls);
         let (config, certificates) = load_tls_files(tls)?;
         let looked =
-            LoadedTlsFiles { seen, config: Arc::new(config), until: certificate_expiry(tls), bad: None };
+            TlsReloadState { seen, config: Arc::new(config), until: certificate_expiry(tls), bad: None };
         let certificates = TlsDynamicCerts::new(certificates);
         Ok(Arc::new(Self { tls: tls.clone(), certificates, looked: Mutex::new(looked) }))
     }
@@ -144,7 +144,7 @@ impl ZkTlsCredentials {
         }
     }
 
-    fn lock_loaded_files(&self) -> MutexGuard<'_, LoadedTlsFiles> {
+    fn lock_loaded_files(&self) -> MutexGuard<'_, TlsReloadState> {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

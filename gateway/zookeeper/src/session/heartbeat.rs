@@ -24,7 +24,7 @@ pub struct HeartbeatSchedule {
 
 impl HeartbeatSchedule {
     pub fn new(policy: &ZooKeeperSettings, negotiated: Duration) -> Self {
-        let period = ZooKeeperSettings::heartbeat(negotiated);
+        let period = ZooKeeperSettings::heartbeat_interval(negotiated);
         let relay = policy.tick / 2;
         Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + relay, relay }
     }

@@ -74,7 +74,7 @@ impl LogDedup {
     }
 
     /// True for exactly one of the sessions that saw the process paused from `begin` to `end`.
-    pub fn claim_pause(&self, begin: BootInstant, end: BootInstant) -> bool {
+    pub fn claim_pause_report(&self, begin: BootInstant, end: BootInstant) -> bool {
         let last = self.last_pause.load(Ordering::Acquire);
         let end = end.as_nanos();
         begin.as_nanos() >= last
@@ -100,11 +100,11 @@ mod tests {
     fn pause_is_claimed_once() {
         let dedup = LogDedup::default();
         let second = |n: u64| BootInstant::from_nanos(n * 1_000_000_000);
-        assert!(dedup.claim_pause(second(10), second(40)));
+        assert!(dedup.claim_pause_report(second(10), second(40)));
         for begin in [9, 10, 12, 39] {
-            assert!(!dedup.claim_pause(second(begin), second(41)), "{begin}");
+            assert!(!dedup.claim_pause_report(second(begin), second(41)), "{begin}");
         }
-        assert!(dedup.claim_pause(second(40), second(50)));
+        assert!(dedup.claim_pause_report(second(40), second(50)));
     }
 
     /// A logged reason is logged again only after it was cleared or after `REPEAT_AFTER`.

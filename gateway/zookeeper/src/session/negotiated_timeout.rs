@@ -78,14 +78,14 @@ pub fn negotiated_timeout_layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> imp
     let told = |metadata: &Metadata<'_>| {
         metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == CLIENT_LOG_TARGET
     };
-    NegotiatedTimeoutLayer.with_filter(FilterFn::new(told).with_max_level_hint(LevelFilter::DEBUG))
+    NegotiatedTimeoutTracingLayer.with_filter(FilterFn::new(told).with_max_level_hint(LevelFilter::DEBUG))
 }
 
 const CLIENT_LOG_TARGET: &str = "zookeeper_client::session";
 
-struct NegotiatedTimeoutLayer;
+struct NegotiatedTimeoutTracingLayer;
 
-impl<S: Subscriber> Layer<S> for NegotiatedTimeoutLayer {
+impl<S: Subscriber> Layer<S> for NegotiatedTimeoutTracingLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = ZkConnectLogLine::default();
         event.record(&mut line);

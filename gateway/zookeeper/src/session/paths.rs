@@ -57,9 +57,9 @@ impl ZkPaths {
     pub fn redacted_path(&self, path: &str) -> String {
         let ours = path.strip_prefix(&*self.root).is_some_and(|below| below.starts_with('/'));
         if ours {
-            key_redaction::redact_path(&self.locks_path(), path)
+            key_redaction::redact_lock_node_path(&self.locks_path(), path)
         } else {
-            key_redaction::redact_foreign_path(path)
+            key_redaction::redact_foreign_znode_path(path)
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) async fn run_pause_detection(
         // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
         // timeout, the pause that an alert is about.
         let late = measure_sleep_overrun(&settings.clock, period / 8, policy.tick / 2).await;
-        if late > policy.tick / 2 && settings.log_dedup.claim_pause(begin, settings.clock.now()) {
+        if late > policy.tick / 2 && settings.log_dedup.claim_pause_report(begin, settings.clock.now()) {
             warn!(late = %FormattedDuration(late), "process.paused");
             settings.metrics.record_process_pause(late, timeout);
         }

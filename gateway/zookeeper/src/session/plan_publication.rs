@@ -112,7 +112,7 @@ impl fmt::Debug for PublishedPlanBytes {
 
 /// The published plan of one session.
 #[derive(Debug)]
-pub(super) struct SessionPlanPublication {
+pub(super) struct PublishedPlanState {
     now: RefCell<PublishedPlanBytes>,
     /// The plan that is being published. After a lost answer it stays here until it is known whether this plan or the
     /// former one is published.
@@ -121,7 +121,7 @@ pub(super) struct SessionPlanPublication {
     told: RefCell<String>,
 }
 
-impl SessionPlanPublication {
+impl PublishedPlanState {
     pub(super) fn new(publication: PublishedPlanBytes) -> Self {
         Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
     }
@@ -130,7 +130,7 @@ impl SessionPlanPublication {
         self.now.borrow().clone()
     }
 
-    pub(super) fn complete_switch(&self) {
+    pub(super) fn complete_plan_switch(&self) {
         if let Some(next) = self.next.take() {
             self.now.replace(next);
         }

@@ -19,7 +19,7 @@ use super::{
     paths::{PlanPartName, ZkPaths},
     plan_nodes,
     plan_publication::{
-        PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PublishedPlanBytes, SessionPlanPublication,
+        PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PublishedPlanBytes, PublishedPlanState,
     },
 };
 
@@ -36,13 +36,13 @@ const MOST: usize = 4096;
 ///
 /// # Errors
 /// Returns [`ZkError::NoNode`] if the node of this session is gone. Only another client can have removed it.
-pub(super) async fn evaluate_peers<L: ZkClient>(
+pub(super) async fn evaluate_peer_plans<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Vec<PeerPlanPublication>, ZkError> {
     let Some((publishes, announced)) = live.plan_publisher() else { return Ok(Vec::new()) };
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
-    let (others, _) = peer_plans(&live.client, &live.paths, &live.local_member, &ours, own).await?;
+    let (others, _) = compare_peer_plans(&live.client, &live.paths, &live.local_member, &ours, own).await?;
     publishes.judge.record_conflicting_plans(live.client.id(), &ours, &others);
     Ok(others)
 }
@@ -55,7 +55,8 @@ pub async fn published_plans<L: ZkClient>(
     let Some((_, announced)) = live.plan_publisher() else { return Ok(None) };
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
-    let (others, same) = peer_plans(&live.client, &live.paths, &live.local_member, &ours, own).await?;
+    let (others, same) =
+        compare_peer_plans(&live.client, &live.paths, &live.local_member, &ours, own).await?;
     Ok(Some((ours, others, same)))
 }
 
@@ -67,7 +68,7 @@ pub async fn compare_plan(
     plan: u64,
     ours: &PublishedPlanBytes,
 ) -> Result<(Vec<PeerPlanPublication>, Vec<String>), ZkError> {
-    peer_plans(link, paths, &LocalMember::new(plan), ours, 0).await
+    compare_peer_plans(link, paths, &LocalMember::new(plan), ours, 0).await
 }
 
 /// Evaluates the peers' plans whenever a gateway comes or goes, and once in each period `every`. Publishes the new plan
@@ -133,7 +134,7 @@ async fn publish_if_changed<L: ZkClient>(
     let Some((publishes, announced)) = live.plan_publisher() else { return Ok(()) };
     for _ in 0..TRIES {
         let version = live.client.stat(&live.paths.plans_path()).await?.ok_or(ZkError::NoNode)?.version;
-        let others = evaluate_peers(live).await?;
+        let others = evaluate_peer_plans(live).await?;
         let ours = announced.current();
         if ours == *wanted {
             return Ok(());
@@ -148,7 +149,7 @@ async fn publish_if_changed<L: ZkClient>(
             [&ours, wanted].map(|plan| plan_nodes::announcement_paths(&live.paths, plan, &live.member));
         match plan_nodes::replace_plan(&live.client, &live.paths, version, &before, &next).await {
             Ok(()) => {
-                announced.complete_switch();
+                announced.complete_plan_switch();
                 info!(
                     session = format_args!("{:#x}", live.client.id()),
                     plan = &wanted.fingerprint()[..16],
@@ -169,7 +170,7 @@ async fn publish_if_changed<L: ZkClient>(
 /// The czxid of the node by which this session has announced its plan, the old or the new one.
 async fn own_czxid<L: ZkClient>(
     live: &ActiveSession<L>,
-    announced: &SessionPlanPublication,
+    announced: &PublishedPlanState,
 ) -> Result<i64, ZkError> {
     let seen = async |plan: &PublishedPlanBytes| {
         let path = plan_nodes::announcement_paths(&live.paths, plan, &live.member).swap_remove(0);
@@ -183,13 +184,13 @@ async fn own_czxid<L: ZkClient>(
     let next = announced.next.borrow().clone();
     let Some(next) = next else { return Err(ZkError::NoNode) };
     let czxid = seen(&next).await?.ok_or(ZkError::NoNode)?;
-    announced.complete_switch();
+    announced.complete_plan_switch();
     Ok(czxid)
 }
 
 /// All peers with another plan than `ours`: peers that have published one, and peers that publish nothing and lock
 /// other keys. The second list has the names of the peers that have published the same plan.
-pub(super) async fn peer_plans(
+pub(super) async fn compare_peer_plans(
     link: &impl ZkClient,
     paths: &ZkPaths,
     plate: &LocalMember,

@@ -20,7 +20,7 @@ use super::{
     paths::ZkPaths,
     pause_detection::run_pause_detection,
     plan_nodes,
-    plan_publication::{PublishedPlanBytes, SessionPlanPublication},
+    plan_publication::{PublishedPlanBytes, PublishedPlanState},
     plan_watch,
     session_deadline::SessionDeadline,
     settings::SessionSettings,
@@ -280,7 +280,7 @@ async fn establish_session<C: ZkConnector>(
         paths,
         peer_endpoint: settings.member.endpoint().cloned(),
         local_member: settings.member.clone(),
-        announced_plan: announced.map(SessionPlanPublication::new),
+        announced_plan: announced.map(PublishedPlanState::new),
         session_deadline,
         base: era.meta.base,
         token_history: settings.token_history.clone(),
@@ -297,7 +297,7 @@ async fn establish_session<C: ZkConnector>(
         rolled_back: Cell::new(false),
     };
     // No lock is granted before the plans of the peers are known.
-    let compared = timeout(schedule.timeout, plan_watch::evaluate_peers(&live)).await;
+    let compared = timeout(schedule.timeout, plan_watch::evaluate_peer_plans(&live)).await;
     let compared = compared.unwrap_or_else(|_late| Err(ZkError::Ambiguous("not in time".to_owned())));
     compared.map_err(EstablishSessionError::Compare)?;
     Ok((
@@ -369,7 +369,8 @@ async fn register_member(
     settings: &SessionSettings,
 ) -> Result<Option<PublishedPlanBytes>, EstablishSessionError> {
     settings.member.peer_check().add_own_member(member);
-    let before = settings.token_history.baseline_for(&era.meta.uuid).map_or(0, |known| known.highest);
+    let before =
+        settings.token_history.own_or_highest_record(&era.meta.uuid).map_or(0, |known| known.highest);
     let publication = settings.member.publisher().map(|publishes| publishes.now.borrow().clone());
     let mut namings = Vec::new();
     if let Some(publication) = &publication {

@@ -138,7 +138,7 @@ impl HighestEpochTracker {
     /// # Errors
     /// Returns an error if ZooKeeper was rolled back, or if this is another installation.
     pub fn check_installation(&self, meta: &InstallationMeta) -> Result<(), ZooKeeperRollbackError> {
-        let known = self.baseline_for(&meta.uuid);
+        let known = self.own_or_highest_record(&meta.uuid);
         if let (Some(served), Some(known)) = (self.installation(), &known)
             && served.uuid != meta.uuid
         {
@@ -180,12 +180,12 @@ impl HighestEpochTracker {
     }
 
     fn record_for(&self, uuid: &str) -> Option<HighestEpochRecord> {
-        self.baseline_for(uuid).filter(|known| known.installation == uuid)
+        self.own_or_highest_record(uuid).filter(|known| known.installation == uuid)
     }
 
     /// The record that the tokens of an installation have to exceed: that of the installation that is served, if there
     /// is one; else its own; else the highest of all, because that installation may have been wiped.
-    pub fn baseline_for(&self, uuid: &str) -> Option<HighestEpochRecord> {
+    pub fn own_or_highest_record(&self, uuid: &str) -> Option<HighestEpochRecord> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
         let served = self.current_record();
         if served.is_some() { served } else { same().or_else(|| self.newest_record()) }
@@ -203,7 +203,9 @@ impl HighestEpochTracker {
         if self.installation().as_deref() == Some(&installation) {
             return;
         }
-        if let Some(HighestEpochRecord { installation: known, highest, .. }) = self.baseline_for(&meta.uuid) {
+        if let Some(HighestEpochRecord { installation: known, highest, .. }) =
+            self.own_or_highest_record(&meta.uuid)
+        {
             if known != meta.uuid {
                 warn!(%known, serves = meta.uuid, "the gateway serves another installation than before, whose tokens begin above those known");
             }

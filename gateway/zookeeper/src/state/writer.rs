@@ -63,7 +63,7 @@ impl RecordWriterNotifier {
     }
 
     /// Marks a write as due again, because the last one failed.
-    fn mark_due(&self) {
+    fn mark_write_due(&self) {
         self.lock().due = true;
     }
 
@@ -105,7 +105,7 @@ pub(super) fn start_record_writer(
                     if last {
                         break;
                     }
-                    bell.mark_due();
+                    bell.mark_write_due();
                 }
             }
             bell.wait_write_interval();

@@ -7,9 +7,9 @@ use crate::{
     diagnostics::DiagnosticCode,
     file::{LoadedPolicy, PolicyProcessKind, detect_file_kind, load, load_guard},
     plan::{
-        ClientTls, Enforcement, FencingLevel, GuardPlan, MissingTokenPolicy, NotAfterEnforcement,
-        OutcomeProbeSettings, PostgresLocation, StoreLocation, TicketVerificationKeys, UnmatchedPolicy,
-        UpstreamId,
+        ClientTls, Enforcement, FencingLevel, GuardPlan, GuardStoreLocation, MissingFencingTokenPolicy,
+        NotAfterEnforcement, OutcomeProbeSettings, PostgresLocation, TicketVerificationKeys,
+        UnmatchedRequestPolicy, UpstreamId,
     },
 };
 
@@ -31,13 +31,13 @@ fn absent_fields_have_documented_defaults() {
     let seconds = |seconds| Duration::from_secs(seconds);
     assert_eq!((guard.settle, guard.max_execution), (seconds(10), seconds(30)));
     assert_eq!((guard.send_within, guard.evict_after), (seconds(5), seconds(3600)));
-    assert_eq!((guard.missing, guard.enforce), (MissingTokenPolicy::Refuse, Enforcement::Refuse));
+    assert_eq!((guard.missing, guard.enforce), (MissingFencingTokenPolicy::Refuse, Enforcement::Refuse));
     assert!(guard.unfenced.is_empty() && guard.tickets.is_none());
     assert_eq!((guard.journal.keep, guard.journal.max_body), (seconds(86_400), 65_536));
     assert!(guard.journal.final_statuses.is_empty() && guard.journal.probe.is_none());
     let serving = guard.serving;
     assert_eq!((&*serving.listener.name, serving.admin.address.port()), ("guard", 9902));
-    assert_eq!(serving.unmatched, UnmatchedPolicy::Pass(UpstreamId(0)));
+    assert_eq!(serving.unmatched, UnmatchedRequestPolicy::Pass(UpstreamId(0)));
     assert!(serving.routes.routes().is_empty());
     let [upstream] = &serving.upstreams[..] else { panic!("one upstream") };
     assert_eq!(
@@ -51,7 +51,7 @@ fn absent_fields_have_documented_defaults() {
 #[test]
 fn written_fields_reach_plan() {
     let guard = guard(GUARD);
-    assert_eq!(guard.store, StoreLocation::Redb("/var/lib/fencegate-guard/guard.redb".into()));
+    assert_eq!(guard.store, GuardStoreLocation::Redb("/var/lib/fencegate-guard/guard.redb".into()));
     assert_eq!((guard.settle, guard.max_execution), (Duration::from_secs(15), Duration::from_secs(25)));
     assert_eq!(guard.unfenced, ["GET", "HEAD"]);
     let keys = TicketVerificationKeys::PublicKeys("/etc/fencegate/ticket-keys.json".into());
@@ -78,7 +78,7 @@ fn file_overrides_defaults() {
     let journal = "journal: {keep: 30days, store_body: none}\n";
     let tickets = "tickets: {jwks_url: \"http://gw-1:9901/keys?all\"}\n";
     let guard = guard(&format!("{text}{journal}{tickets}missing: observe\nenforce: observe\n"));
-    assert_eq!((guard.missing, guard.enforce), (MissingTokenPolicy::Observe, Enforcement::Observe));
+    assert_eq!((guard.missing, guard.enforce), (MissingFencingTokenPolicy::Observe, Enforcement::Observe));
     assert_eq!(guard.journal.keep, Duration::from_secs(30 * 86_400));
     assert_eq!(guard.journal.max_body, 0);
     assert_eq!(guard.tickets, Some(TicketVerificationKeys::Jwks("http://gw-1:9901/keys?all".into())));
@@ -93,9 +93,9 @@ fn filter_has_no_store_fields() {
     let LoadedPolicy { plan, diagnostics, .. } = load_guard(&filter);
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
     let plan = plan.expect("sound");
-    assert_eq!((&plan.store, plan.clock_error), (&StoreLocation::Stateless, Duration::from_millis(500)));
+    assert_eq!((&plan.store, plan.clock_error), (&GuardStoreLocation::Stateless, Duration::from_millis(500)));
     let exact = guard(&filter.replace("filter: {}", "filter: {clock_error: 0ms}"));
-    assert_eq!((exact.store, exact.clock_error), (StoreLocation::Stateless, Duration::ZERO));
+    assert_eq!((exact.store, exact.clock_error), (GuardStoreLocation::Stateless, Duration::ZERO));
     for field in ["settle: 10s", "max_execution: 30s", "clock_error: 1s", "tickets: {secret_file: /b}"] {
         let LoadedPolicy { plan, diagnostics, .. } = load_guard(&format!("{filter}{field}\n"));
         let codes: Vec<DiagnosticCode> = diagnostics.iter().map(|one| one.code).collect();
@@ -126,17 +126,17 @@ fn guards_share_one_store() {
     let plain = PostgresLocation { url_file: "/run/secrets/database".into(), tls: None };
     for tls in ["", ", tls: ", ", tls: null"] {
         let store = with(&format!("postgres: {{url_file: /run/secrets/database{tls}}}"));
-        assert_eq!(store, StoreLocation::Postgres(plain.clone()), "{tls}");
+        assert_eq!(store, GuardStoreLocation::Postgres(plain.clone()), "{tls}");
     }
     // With `tls: {}`, the certificates that the system trusts are used.
     let secured = PostgresLocation { tls: Some(ClientTls::default()), ..plain.clone() };
     assert_eq!(
         with("postgres: {url_file: /run/secrets/database, tls: {}}"),
-        StoreLocation::Postgres(secured)
+        GuardStoreLocation::Postgres(secured)
     );
     let tls = ClientTls { ca_file: Some("/etc/ca.pem".into()), ..ClientTls::default() };
     let believed = with("postgres: {url_file: /run/secrets/database, tls: {ca_file: /etc/ca.pem}}");
-    assert_eq!(believed, StoreLocation::Postgres(PostgresLocation { tls: Some(tls), ..plain }));
+    assert_eq!(believed, GuardStoreLocation::Postgres(PostgresLocation { tls: Some(tls), ..plain }));
 }
 
 /// A file is that of a guard if it has a field of guards, and no field of gateways.

@@ -9,7 +9,7 @@ use super::AccidentResult;
 use crate::{
     matrix::{environment::RunEnvironment, level::LONG},
     small_disk::SmallDisk,
-    syscall_faults::{SyncFault, SyscallFaults},
+    syscall_faults::{FsyncFault, SyscallFaults},
 };
 
 /// Fills the guard's disk. The guard ends, because it must not forward a request that it cannot record. It is
@@ -53,7 +53,7 @@ pub fn slow_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();
         for late in LATE {
-            let tampered = SyscallFaults::attach(lab.guards[0].pid(), SyncFault::Late(late)).await?;
+            let tampered = SyscallFaults::attach(lab.guards[0].pid(), FsyncFault::Late(late)).await?;
             sleep(FOR).await;
             let met = tampered.detach().await;
             assert!(met > 1, "not exercised: {met} writes were late");
@@ -66,7 +66,7 @@ pub fn slow_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 pub fn fail_sync(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
-        let tampered = SyscallFaults::attach(lab.guards[0].pid(), SyncFault::Failing).await?;
+        let tampered = SyscallFaults::attach(lab.guards[0].pid(), FsyncFault::Failing).await?;
         lab.mark_accident_everywhere();
         wait_given_up(lab).await;
         let met = tampered.detach().await;

@@ -10,7 +10,7 @@ use crate::{
     client::FencingOutcome,
     history::Execution,
     matrix::{
-        level::MatrixLevel,
+        level::TestedFencingLevel,
         run_log::{AccidentTime, ClientAttempt, KeyExecution, ResponseContent, RunLog},
     },
     origin::{AccessMode, AccountEffect},
@@ -108,7 +108,12 @@ fn moved_to_end(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
 /// A correct run breaks no invariant at any level.
 #[test]
 fn sound_run_breaks_no_invariant() {
-    for level in [MatrixLevel::None, MatrixLevel::Delay, MatrixLevel::Upstream, MatrixLevel::Guard] {
+    for level in [
+        TestedFencingLevel::None,
+        TestedFencingLevel::Delay,
+        TestedFencingLevel::Upstream,
+        TestedFencingLevel::Guard,
+    ] {
         assert_eq!(find_violations(&sound_log(), level), [], "{level:?}");
     }
     assert_eq!(sound_log().recovery(), Some(Duration::from_secs(13)));
@@ -117,7 +122,7 @@ fn sound_run_breaks_no_invariant() {
 
 type RunLogEdit = fn(&mut RunLog);
 
-fn broken_invariants(run: &RunLog, level: MatrixLevel) -> Vec<Invariant> {
+fn broken_invariants(run: &RunLog, level: TestedFencingLevel) -> Vec<Invariant> {
     let mut laws: Vec<Invariant> = find_violations(run, level).into_iter().map(|breach| breach.law).collect();
     laws.sort_unstable();
     laws.dedup();
@@ -129,10 +134,10 @@ fn assert_caught(cases: &[(&str, RunLogEdit, &[Invariant])]) {
         let mut run = sound_log();
         doctor(&mut run);
         assert_eq!(
-            broken_invariants(&run, MatrixLevel::Guard),
+            broken_invariants(&run, TestedFencingLevel::Guard),
             *expected,
             "{name}: {:#?}",
-            find_violations(&run, MatrixLevel::Guard)
+            find_violations(&run, TestedFencingLevel::Guard)
         );
     }
 }
@@ -335,9 +340,9 @@ fn losses_leftovers_and_delays_are_caught() {
 fn upstream_level_separates_effects_only() {
     let mut run = sound_log();
     run.deeds[1].door.began = run.deeds[0].door.began;
-    assert_eq!(broken_invariants(&run, MatrixLevel::Upstream), []);
+    assert_eq!(broken_invariants(&run, TestedFencingLevel::Upstream), []);
     run.deeds[1].effect.began = run.deeds[0].effect.began;
-    assert_eq!(broken_invariants(&run, MatrixLevel::Upstream), [Invariant::Overlap]);
+    assert_eq!(broken_invariants(&run, TestedFencingLevel::Upstream), [Invariant::Overlap]);
 }
 
 /// A 412 of the service, and a repeat that gets the outcome of the first attempt, do not count as executions.
@@ -354,7 +359,7 @@ fn replayed_answer_is_no_execution() {
     };
     let more = [nothing(1, None, 412), nothing(2, Some("op-1".into()), 409)];
     run.asked.extend(more);
-    assert_eq!(find_violations(&run, MatrixLevel::Guard), []);
+    assert_eq!(find_violations(&run, TestedFencingLevel::Guard), []);
 }
 
 /// A request for two keys counts as one execution of each, with one response. Each key is judged separately.
@@ -370,7 +375,7 @@ fn key_set_is_judged_per_key() {
     run.deeds.extend(others);
     run.balances.insert("account/1".into(), 5);
     run.marks.insert("account/1".into(), token(5));
-    assert_eq!(find_violations(&run, MatrixLevel::Guard), []);
+    assert_eq!(find_violations(&run, TestedFencingLevel::Guard), []);
     run.deeds[6].effect.began = run.deeds[5].effect.began;
-    assert_eq!(broken_invariants(&run, MatrixLevel::Guard), [Invariant::Overlap]);
+    assert_eq!(broken_invariants(&run, TestedFencingLevel::Guard), [Invariant::Overlap]);
 }

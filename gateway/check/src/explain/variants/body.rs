@@ -16,7 +16,7 @@ pub(super) fn body_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
     let edits = sources.iter().flat_map(|value| {
         let TemplateValueSource::Body(pointer) = &value.source else { return Vec::new() };
         let steps: Vec<JsonStep> = pointer.names().collect();
-        BodyEdits { body: &body, name: pointer.to_string(), steps }.all().unwrap_or_default()
+        BodyEdits { body: &body, name: pointer.to_string(), steps }.respelled_bodies().unwrap_or_default()
     });
     edits.map(|(spelling, body)| RequestVariant::with_body(sample, spelling, body.to_string())).collect()
 }
@@ -30,16 +30,16 @@ struct BodyEdits<'b> {
 }
 
 /// The name of a spelling, and the body with it.
-type SpelledBody = (String, JsonNode);
+type RespelledBody = (String, JsonNode);
 
 impl BodyEdits<'_> {
     /// All spellings of the value. `None` if the pointer leads to neither a text nor a number.
-    fn all(&self) -> Option<Vec<SpelledBody>> {
+    fn respelled_bodies(&self) -> Option<Vec<RespelledBody>> {
         let Self { body, name, steps } = self;
         let value = self.body.clone().at_mut(steps)?.clone();
         let text = value.text()?;
         let other = self.other_value(&value, &text);
-        let mut found = self.spelled_values(&value, &text);
+        let mut found = self.respell_value(&value, &text);
         if let Some((Some(member), object)) = steps.split_last() {
             let with_member = |added: &str, value: &JsonNode| {
                 self.edit(object, |object| match object {
@@ -90,7 +90,7 @@ impl BodyEdits<'_> {
         }
     }
 
-    fn spelled_values(&self, value: &JsonNode, text: &str) -> Vec<SpelledBody> {
+    fn respell_value(&self, value: &JsonNode, text: &str) -> Vec<RespelledBody> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let values: Vec<(String, JsonNode)> = match value.is_string() {
             true => {

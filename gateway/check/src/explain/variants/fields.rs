@@ -23,7 +23,7 @@ pub(super) fn field_variants(sample: &SampleRequest, sources: &[SourceValue]) ->
 }
 
 /// A line in another spelling.
-struct FieldEdit {
+struct HeaderRespelling {
     spelling: String,
     name: HeaderName,
     value: String,
@@ -31,7 +31,7 @@ struct FieldEdit {
     removed: Option<HeaderName>,
 }
 
-impl FieldEdit {
+impl HeaderRespelling {
     /// The sample with this edit. `None` if no client can send such a line.
     fn apply(self, sample: &SampleRequest) -> Option<RequestVariant> {
         let Self { spelling, name, value, removed } = self;
@@ -46,11 +46,16 @@ impl FieldEdit {
     }
 }
 
-fn field_edits(sample: &SampleRequest, name: &str, value: &SourceValue, is_list: bool) -> Vec<FieldEdit> {
+fn field_edits(
+    sample: &SampleRequest,
+    name: &str,
+    value: &SourceValue,
+    is_list: bool,
+) -> Vec<HeaderRespelling> {
     let Ok(own) = HeaderName::from_bytes(name.as_bytes()) else { return Vec::new() };
     let line = sample.fields.get(&own).and_then(|line| line.to_str().ok());
     let (Some(line), Some(raw)) = (line, value.raw.as_deref()) else { return Vec::new() };
-    let edit = |spelling: String, value: String, removed: Option<&HeaderName>| FieldEdit {
+    let edit = |spelling: String, value: String, removed: Option<&HeaderName>| HeaderRespelling {
         spelling,
         name: own.clone(),
         value,
@@ -69,7 +74,7 @@ fn field_edits(sample: &SampleRequest, name: &str, value: &SourceValue, is_list:
     {
         let spelling = format!("underscores in the name `{name}`");
         let removed = Some(own.clone());
-        edits.push(FieldEdit { spelling, name: respelled, value: line.to_owned(), removed });
+        edits.push(HeaderRespelling { spelling, name: respelled, value: line.to_owned(), removed });
     }
     let respelled = spellings(raw).into_iter();
     edits.extend(respelled.map(|spelling| {
@@ -79,7 +84,7 @@ fn field_edits(sample: &SampleRequest, name: &str, value: &SourceValue, is_list:
     edits
 }
 
-fn host_edits(sample: &SampleRequest) -> Vec<FieldEdit> {
+fn host_edits(sample: &SampleRequest) -> Vec<HeaderRespelling> {
     let Some(host) = sample.fields.get(HOST).and_then(|host| host.to_str().ok()) else { return Vec::new() };
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, Some(port)),
@@ -94,7 +99,7 @@ fn host_edits(sample: &SampleRequest) -> Vec<FieldEdit> {
             None => ("host with a port", format!("{host}:8080")),
         },
     ];
-    let edit = |(spelling, value): (&str, String)| FieldEdit {
+    let edit = |(spelling, value): (&str, String)| HeaderRespelling {
         spelling: spelling.to_owned(),
         name: HOST,
         value,

@@ -5,7 +5,7 @@ use hyper::header::CONTENT_TYPE;
 
 use super::{
     multipart::MultipartForm,
-    parameters::{ParameterList, SpelledParameters},
+    parameters::{ParameterList, RespelledParameters},
     variant::RequestVariant,
 };
 use crate::explain::sample::SampleRequest;
@@ -14,28 +14,28 @@ pub(super) fn form_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
     let kind = sample.fields.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let Ok(text) = std::str::from_utf8(&sample.body) else { return Vec::new() };
     let variants = sources.iter().flat_map(|value| match &value.source {
-        TemplateValueSource::Form(name) => respelled(kind, text, name, value, false),
-        TemplateValueSource::FormList(name) => respelled(kind, text, name, value, true),
+        TemplateValueSource::Form(name) => respelled_form_fields(kind, text, name, value, false),
+        TemplateValueSource::FormList(name) => respelled_form_fields(kind, text, name, value, true),
         _ => Vec::new(),
     });
     variants.map(|(spelling, body)| RequestVariant::with_body(sample, spelling, body)).collect()
 }
 
-fn respelled(
+fn respelled_form_fields(
     content_type: &str,
     text: &str,
     name: &str,
     value: &SourceValue,
     is_list: bool,
-) -> Vec<SpelledParameters> {
+) -> Vec<RespelledParameters> {
     let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
     match &*kind.trim().to_ascii_lowercase() {
         "application/x-www-form-urlencoded" => {
-            ParameterList { text, noun: "field" }.respelled(name, value, is_list)
+            ParameterList { text, noun: "field" }.respelled_parameters(name, value, is_list)
         }
         "multipart/form-data" => {
             let form = MultipartForm::parse(parameters, text);
-            form.map(|form| form.respelled(name, value, is_list)).unwrap_or_default()
+            form.map(|form| form.respelled_parts(name, value, is_list)).unwrap_or_default()
         }
         _ => Vec::new(),
     }

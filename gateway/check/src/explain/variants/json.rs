@@ -31,7 +31,7 @@ impl JsonNode {
         match text.as_bytes().first()? {
             b'{' => {
                 let depth = depth.checked_sub(1)?;
-                let RawMembers(members) = serde_json::from_str(text).ok()?;
+                let RawJsonMembers(members) = serde_json::from_str(text).ok()?;
                 let member =
                     |(name, value): (String, &RawValue)| Some((name, Self::parse_value(value, depth)?));
                 members.into_iter().map(member).collect::<Option<_>>().map(Self::Object)
@@ -109,9 +109,9 @@ impl fmt::Display for JsonNode {
 }
 
 /// The members of an object in their order, repeated ones as well.
-struct RawMembers<'a>(Vec<(String, &'a RawValue)>);
+struct RawJsonMembers<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for RawMembers<'de> {
+impl<'de> Deserialize<'de> for RawJsonMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(RawMembersVisitor)
     }
@@ -120,18 +120,18 @@ impl<'de> Deserialize<'de> for RawMembers<'de> {
 struct RawMembersVisitor;
 
 impl<'de> Visitor<'de> for RawMembersVisitor {
-    type Value = RawMembers<'de>;
+    type Value = RawJsonMembers<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawMembers<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawJsonMembers<'de>, A::Error> {
         let mut members = Vec::new();
         while let Some(member) = entries.next_entry()? {
             members.push(member);
         }
-        Ok(RawMembers(members))
+        Ok(RawJsonMembers(members))
     }
 }
 

@@ -3,7 +3,7 @@
 use fencegate_policies::key::SourceValue;
 
 use super::{
-    parameters::{SpelledParameters, repeat_labels},
+    parameters::{RespelledParameters, repeat_labels},
     texts::{other_value, spellings, swap_case},
 };
 
@@ -46,14 +46,19 @@ impl<'t> MultipartForm<'t> {
     }
 
     /// The text with the parts of `with` in the place of `part`.
-    fn replaced(&self, part: MultipartField<'_>, with: &[(&str, &str)]) -> String {
+    fn with_part_replaced(&self, part: MultipartField<'_>, with: &[(&str, &str)]) -> String {
         let boundary = self.boundary;
         let written = with.iter().map(|(head, value)| format!("--{boundary}\r\n{head}\r\n\r\n{value}\r\n"));
         format!("{}{}{}", &self.text[..part.start], written.collect::<String>(), &self.text[part.end..])
     }
 
     /// The spellings of a part of which a key is made.
-    pub(super) fn respelled(&self, name: &str, value: &SourceValue, is_list: bool) -> Vec<SpelledParameters> {
+    pub(super) fn respelled_parts(
+        &self,
+        name: &str,
+        value: &SourceValue,
+        is_list: bool,
+    ) -> Vec<RespelledParameters> {
         let Some(part) = self.part(name) else { return Vec::new() };
         let raw = value.raw.as_deref().unwrap_or(part.value);
         let [twice, other_twice] = repeat_labels("part", is_list);
@@ -62,16 +67,22 @@ impl<'t> MultipartForm<'t> {
             |to: &str| part.head.replacen(&format!("name=\"{name}\""), &format!("name=\"{to}\""), 1);
         let itself = (part.head, part.value);
         let mut found = vec![
-            (format!("{twice} `{name}`"), self.replaced(part, &[itself, itself])),
-            (format!("{other_twice} `{name}`"), self.replaced(part, &[itself, (part.head, &other)])),
+            (format!("{twice} `{name}`"), self.with_part_replaced(part, &[itself, itself])),
+            (
+                format!("{other_twice} `{name}`"),
+                self.with_part_replaced(part, &[itself, (part.head, &other)]),
+            ),
         ];
         let names =
             [("other case of the name", swap_case(name)), ("brackets behind the name", format!("{name}[]"))];
         found.extend(names.map(|(spelling, to)| {
-            (format!("{spelling} `{name}`"), self.replaced(part, &[(&renamed(&to), part.value)]))
+            (format!("{spelling} `{name}`"), self.with_part_replaced(part, &[(&renamed(&to), part.value)]))
         }));
         found.extend(spellings(raw).into_iter().map(|spelling| {
-            (format!("{} of `{raw}`", spelling.name), self.replaced(part, &[(part.head, &spelling.text)]))
+            (
+                format!("{} of `{raw}`", spelling.name),
+                self.with_part_replaced(part, &[(part.head, &spelling.text)]),
+            )
         }));
         found
     }

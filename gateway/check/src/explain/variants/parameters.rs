@@ -3,7 +3,7 @@
 use fencegate_policies::key::SourceValue;
 
 use super::{
-    target::{decode, encode, escape_first},
+    target::{percent_decode_lossy, percent_encode, percent_encode_first},
     texts::{other_value, spellings, swap_case},
 };
 
@@ -15,7 +15,7 @@ pub(super) struct ParameterList<'t> {
 }
 
 /// The name of a spelling, and the text with it.
-pub(super) type SpelledParameters = (String, String);
+pub(super) type RespelledParameters = (String, String);
 
 impl ParameterList<'_> {
     /// The parameters as they were written, each with its name and its value.
@@ -26,7 +26,7 @@ impl ParameterList<'_> {
 
     /// The position of the first parameter with that name.
     fn position(&self, name: &str) -> Option<usize> {
-        self.pairs().iter().position(|(written, _)| decode(&written.replace('+', " ")) == name)
+        self.pairs().iter().position(|(written, _)| percent_decode_lossy(&written.replace('+', " ")) == name)
     }
 
     /// The text with one more parameter.
@@ -36,14 +36,19 @@ impl ParameterList<'_> {
     }
 
     /// The text with another parameter in the place of the one at `at`.
-    fn replaced(&self, at: usize, name: &str, value: &str) -> String {
+    fn with_parameter_replaced(&self, at: usize, name: &str, value: &str) -> String {
         let pairs = self.pairs().into_iter().enumerate();
         let written = pairs.map(|(other, pair)| if other == at { (name, value) } else { pair });
         written.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
     }
 
     /// The spellings of a parameter of which a key is made.
-    pub(super) fn respelled(&self, name: &str, value: &SourceValue, is_list: bool) -> Vec<SpelledParameters> {
+    pub(super) fn respelled_parameters(
+        &self,
+        name: &str,
+        value: &SourceValue,
+        is_list: bool,
+    ) -> Vec<RespelledParameters> {
         let Some(at) = self.position(name) else { return Vec::new() };
         let (written, text) = self.pairs()[at];
         let raw = value.raw.as_deref().unwrap_or_default();
@@ -52,24 +57,36 @@ impl ParameterList<'_> {
         let mut found = vec![
             (format!("{twice} `{name}`"), self.with_parameter(written, text)),
             (format!("{other_twice} `{name}`"), self.with_parameter(written, &other)),
-            (format!("other case of the name `{name}`"), self.replaced(at, &swap_case(written), text)),
-            (format!("brackets behind the name `{name}`"), self.replaced(at, &format!("{written}[]"), text)),
+            (
+                format!("other case of the name `{name}`"),
+                self.with_parameter_replaced(at, &swap_case(written), text),
+            ),
+            (
+                format!("brackets behind the name `{name}`"),
+                self.with_parameter_replaced(at, &format!("{written}[]"), text),
+            ),
         ];
-        if let Some((escaped, _)) = escape_first(written) {
-            found.push((format!("name `{name}` percent-encoded"), self.replaced(at, &escaped, text)));
+        if let Some((escaped, _)) = percent_encode_first(written) {
+            found.push((
+                format!("name `{name}` percent-encoded"),
+                self.with_parameter_replaced(at, &escaped, text),
+            ));
         }
-        if let Some((escaped, _)) = escape_first(text) {
-            found.push((format!("`{raw}` percent-encoded"), self.replaced(at, written, &escaped)));
+        if let Some((escaped, _)) = percent_encode_first(text) {
+            found.push((
+                format!("`{raw}` percent-encoded"),
+                self.with_parameter_replaced(at, written, &escaped),
+            ));
         }
         found.extend(spellings(raw).into_iter().map(|spelling| {
-            let text = self.replaced(at, written, &encode_value(&spelling.text));
+            let text = self.with_parameter_replaced(at, written, &encode_value(&spelling.text));
             (format!("{} of `{raw}`", spelling.name), text)
         }));
         found
     }
 
     /// The spellings with a parameter that has the name of a value elsewhere in the request.
-    pub(super) fn beside(&self, name: &str, value: &SourceValue) -> Vec<SpelledParameters> {
+    pub(super) fn with_parameter_added(&self, name: &str, value: &SourceValue) -> Vec<RespelledParameters> {
         let Some(raw) = value.raw.as_deref().filter(|_| self.position(name).is_none()) else {
             return Vec::new();
         };
@@ -95,5 +112,5 @@ pub(super) fn repeat_labels(noun: &str, is_list: bool) -> [String; 2] {
 
 /// The text as the name or value of a parameter.
 fn encode_value(text: &str) -> String {
-    encode(text, b"-._~")
+    percent_encode(text, b"-._~")
 }

@@ -9,11 +9,13 @@ pub(super) fn query_variants(sample: &SampleRequest, sources: &[SourceValue]) ->
     let Some(target) = TargetParts::parse(&sample.target) else { return Vec::new() };
     let parameters = ParameterList { text: target.query.unwrap_or_default(), noun: "parameter" };
     let variants = sources.iter().flat_map(|value| match &value.source {
-        TemplateValueSource::Query(name) => parameters.respelled(name, value, false),
-        TemplateValueSource::QueryList(name) => parameters.respelled(name, value, true),
-        TemplateValueSource::Path(name) | TemplateValueSource::Form(name) => parameters.beside(name, value),
+        TemplateValueSource::Query(name) => parameters.respelled_parameters(name, value, false),
+        TemplateValueSource::QueryList(name) => parameters.respelled_parameters(name, value, true),
+        TemplateValueSource::Path(name) | TemplateValueSource::Form(name) => {
+            parameters.with_parameter_added(name, value)
+        }
         TemplateValueSource::Body(pointer) => match &*pointer.names().collect::<Vec<_>>() {
-            [Some(name)] => parameters.beside(name, value),
+            [Some(name)] => parameters.with_parameter_added(name, value),
             _ => Vec::new(),
         },
         _ => Vec::new(),

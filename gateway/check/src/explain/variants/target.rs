@@ -84,7 +84,7 @@ pub(super) fn path_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
     for (at, segment) in segments.iter().copied().enumerate().filter(|(_, segment)| !segment.is_empty()) {
         let spelled = swap_case_outside_escapes(segment);
         add(format!("other case of `{segment}`"), target.with_segment(at, &spelled));
-        if let Some((escaped, twice)) = escape_first(segment) {
+        if let Some((escaped, twice)) = percent_encode_first(segment) {
             add(format!("`{segment}` percent-encoded"), target.with_segment(at, &escaped));
             add(format!("`{segment}` percent-encoded twice"), target.with_segment(at, &twice));
         }
@@ -94,7 +94,7 @@ pub(super) fn path_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
         let value = values.iter().find(|(segment, _)| *segment == at).map(|(_, value)| *value);
         for spelling in value.map(spellings).unwrap_or_default() {
             let value = value.unwrap_or_default();
-            let spelled = decode(segment).replacen(value, &spelling.text, 1);
+            let spelled = percent_decode_lossy(segment).replacen(value, &spelling.text, 1);
             add(
                 format!("{} of `{value}`", spelling.name),
                 target.with_segment(at, &encode_segment(&spelled)),
@@ -128,7 +128,7 @@ fn values_in_segments<'s>(segments: &[&str], sources: &'s [SourceValue]) -> Vec<
     let is_path = |value: &&SourceValue| matches!(value.source, TemplateValueSource::Path(_));
     let values = sources.iter().filter(is_path).filter_map(|value| value.raw.as_deref());
     let position = |value: &str| {
-        let decoded = || segments.iter().map(|segment| decode(segment));
+        let decoded = || segments.iter().map(|segment| percent_decode_lossy(segment));
         let whole = decoded().position(|segment| segment == value);
         // The segment may have other text around the variable.
         whole.or_else(|| decoded().position(|segment| segment.contains(value)))
@@ -137,17 +137,17 @@ fn values_in_segments<'s>(segments: &[&str], sources: &'s [SourceValue]) -> Vec<
 }
 
 /// The text with its escapes decoded; bytes that are not UTF-8 are replaced.
-pub(super) fn decode(text: &str) -> String {
+pub(super) fn percent_decode_lossy(text: &str) -> String {
     String::from_utf8_lossy(&decode_escapes(text)).into_owned()
 }
 
 /// The text as a segment of a path (RFC 3986, 3.3).
 fn encode_segment(text: &str) -> String {
-    encode(text, b"-._~!$&'()*+,=:@")
+    percent_encode(text, b"-._~!$&'()*+,=:@")
 }
 
 /// The text with escapes for all but ASCII letters, digits and `plain`.
-pub(super) fn encode(text: &str, plain: &[u8]) -> String {
+pub(super) fn percent_encode(text: &str, plain: &[u8]) -> String {
     let encode = |byte: u8| match byte.is_ascii_alphanumeric() || plain.contains(&byte) {
         true => char::from(byte).to_string(),
         false => format!("%{byte:02X}"),
@@ -157,7 +157,7 @@ pub(super) fn encode(text: &str, plain: &[u8]) -> String {
 
 /// The text with its first letter or digit escaped, and the text with the percent sign of that escape escaped,
 /// too.
-pub(super) fn escape_first(text: &str) -> Option<(String, String)> {
+pub(super) fn percent_encode_first(text: &str) -> Option<(String, String)> {
     let first = text.chars().next().filter(char::is_ascii_alphanumeric)?;
     let digits = format!("{:02X}{}", u32::from(first), &text[1..]);
     Some((format!("%{digits}"), format!("%25{digits}")))
@@ -199,10 +199,10 @@ mod tests {
     /// Escapes are read and written.
     #[test]
     fn escapes_are_decoded_and_encoded() {
-        assert_eq!(decode("a%2fb%ff"), "a/b\u{fffd}");
+        assert_eq!(percent_decode_lossy("a%2fb%ff"), "a/b\u{fffd}");
         assert_eq!(encode_segment("a {é"), "a%20%7B%C3%A9");
-        assert_eq!(escape_first("42"), Some(("%342".into(), "%25342".into())));
-        assert_eq!(escape_first("é"), None);
+        assert_eq!(percent_encode_first("42"), Some(("%342".into(), "%25342".into())));
+        assert_eq!(percent_encode_first("é"), None);
         assert_eq!(swap_case_outside_escapes("aB%2fc%é"), "Ab%2fC%é");
     }
 }

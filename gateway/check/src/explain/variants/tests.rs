@@ -4,7 +4,7 @@ use bytes::Bytes;
 use fencegate_policies::file;
 
 use crate::explain::{
-    RequestExplanation, SampleRequest, VariantExplanation, VariantOutcome, explain_with_variants,
+    RequestExplanation, RespelledRequestExplanation, RespellingOutcome, SampleRequest, explain_with_variants,
 };
 
 const POLICY: &str = r#"
@@ -57,14 +57,14 @@ fn explained(line: &str, fields: &[&str], body: &'static str) -> RequestExplanat
     explain_with_variants(&plan, &sample.expect("a request")).expect("a runtime")
 }
 
-fn variant<'e>(explained: &'e RequestExplanation, spelling: &str) -> &'e VariantExplanation {
+fn variant<'e>(explained: &'e RequestExplanation, spelling: &str) -> &'e RespelledRequestExplanation {
     let mut all = explained.variants.iter().flatten();
     let found = all.find(|variant| variant.spelling == spelling);
     found.unwrap_or_else(|| panic!("{spelling} of {:#?}", explained.variants))
 }
 
 #[track_caller]
-fn assert_outcomes(explained: &RequestExplanation, expected: &[(&str, VariantOutcome)]) {
+fn assert_outcomes(explained: &RequestExplanation, expected: &[(&str, RespellingOutcome)]) {
     for (spelling, outcome) in expected {
         let variant = variant(explained, spelling);
         assert_eq!(variant.gives, *outcome, "{variant:#?}");
@@ -74,7 +74,7 @@ fn assert_outcomes(explained: &RequestExplanation, expected: &[(&str, VariantOut
 /// A number in a path has the same key in each spelling, or is refused; another path is unfenced.
 #[test]
 fn spellings_of_number_in_path() {
-    use VariantOutcome::{Refused, SameKey, Unfenced};
+    use RespellingOutcome::{Refused, SameKey, Unfenced};
     let order = explained("POST /orders/42", &[], "");
     assert_outcomes(
         &order,
@@ -103,8 +103,8 @@ fn spellings_of_number_in_path() {
 fn spellings_of_free_text_in_path() {
     let note = explained("POST /notes/a7", &[], "");
     let other = variant(&note, "other case of `a7`");
-    assert_eq!((other.gives, &*other.keys), (VariantOutcome::AnotherKey, &["note/A7".to_owned()][..]));
-    assert_outcomes(&note, &[("suffix `.json` behind `a7`", VariantOutcome::AnotherKey)]);
+    assert_eq!((other.gives, &*other.keys), (RespellingOutcome::AnotherKey, &["note/A7".to_owned()][..]));
+    assert_outcomes(&note, &[("suffix `.json` behind `a7`", RespellingOutcome::AnotherKey)]);
     let text = note.to_string();
     assert!(text.contains("right only if the service takes the spelling for another resource"), "{text}");
     let row = text.lines().find(|line| line.contains("other case of `a7`")).expect("a row");
@@ -114,7 +114,7 @@ fn spellings_of_free_text_in_path() {
 /// Spellings of values in a JSON body: in lists, and of members that are there twice or in another place.
 #[test]
 fn spellings_of_values_in_body() {
-    use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
+    use RespellingOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
     let body = r#"{"cart": 7, "items": [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}]}"#;
     let reserve = explained("POST /reservations", &["content-type: application/json"], body);
     assert_outcomes(
@@ -140,7 +140,7 @@ fn spellings_of_values_in_body() {
 /// Spellings of header fields, of parameters and of the host.
 #[test]
 fn spellings_of_fields_and_parameters() {
-    use VariantOutcome::{AnotherKey, Refused, SameKey};
+    use RespellingOutcome::{AnotherKey, Refused, SameKey};
     let payout = explained("POST /payouts?currency=eur", &["x-merchant: m1"], "");
     assert_outcomes(
         &payout,
@@ -160,7 +160,7 @@ fn spellings_of_fields_and_parameters() {
 /// Fields of a form have the spellings that parameters of a query have.
 #[test]
 fn spellings_of_form_fields() {
-    use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
+    use RespellingOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
     let kind = "content-type: application/x-www-form-urlencoded";
     let pay = explained("POST /pay", &[kind], "payer=7&sku=a");
     assert_outcomes(
@@ -183,7 +183,7 @@ fn spellings_of_form_fields() {
 /// Parts of a multipart form have the spellings that fields of a form have.
 #[test]
 fn spellings_of_parts() {
-    use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
+    use RespellingOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
     const PARTS: &str = "--b\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\npayer\r\n\
         --b\r\nContent-Disposition: form-data; name=\"payer\"\r\n\r\n7\r\n\
         --b\r\nContent-Disposition: form-data; name=\"sku\"\r\n\r\na\r\n--b--\r\n";
@@ -209,7 +209,7 @@ fn spellings_of_parts() {
 /// Another spelling of the name of an operation is no repeat of it, although it takes the same lock.
 #[test]
 fn spellings_of_operation_name() {
-    use VariantOutcome::{AnotherOperation, Refused, SameKey};
+    use RespellingOutcome::{AnotherOperation, Refused, SameKey};
     let capture = explained("POST /captures/7", &["idempotency-key: a"], "");
     assert_outcomes(
         &capture,
@@ -225,7 +225,7 @@ fn spellings_of_operation_name() {
 #[test]
 fn unfenced_request_has_variants() {
     let read = explained("GET /files/a", &[], "");
-    assert_outcomes(&read, &[("suffix `.xml` behind `a`", VariantOutcome::Unfenced)]);
+    assert_outcomes(&read, &[("suffix `.xml` behind `a`", RespellingOutcome::Unfenced)]);
     assert!(!read.to_string().contains("right only if"));
     assert!(explained("OPTIONS *", &[], "").variants.is_some());
 }

@@ -51,10 +51,10 @@ async fn backup_running(
 }
 
 fn backup_store_file(
-    store: &plan::StoreLocation,
+    store: &plan::GuardStoreLocation,
     making: &BackupArgs,
 ) -> Result<BackupHeader, BackupCommandError> {
-    let plan::StoreLocation::Redb(path) = store else {
+    let plan::GuardStoreLocation::Redb(path) = store else {
         return Err(BackupCommandError::Shared(
             "`pg_dump`, or the archive of its write-ahead log, backs it up",
         ));

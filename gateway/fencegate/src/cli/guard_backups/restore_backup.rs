@@ -39,7 +39,7 @@ fn restore(
     guard: &plan::GuardPlan,
     gateway: Option<(&Path, &plan::GatewayPlan)>,
 ) -> Result<GuardRestoreOutcome, BackupCommandError> {
-    let plan::StoreLocation::Redb(path) = &guard.store else {
+    let plan::GuardStoreLocation::Redb(path) = &guard.store else {
         return Err(BackupCommandError::Shared(
             "restore the database with its own tools; its guards take a store that went back for what it is",
         ));

@@ -31,7 +31,7 @@ impl RegistryFixture {
 
     fn announce(
         &self,
-        asking: IdentityCheckStart,
+        asking: GuardIdentityCheckSnapshot,
         store: &str,
         instance: &str,
         highest: u64,
@@ -42,7 +42,7 @@ impl RegistryFixture {
     fn announce_at(
         &self,
         address: &Arc<ResolvedEndpoint>,
-        asking: IdentityCheckStart,
+        asking: GuardIdentityCheckSnapshot,
         store: &str,
         instance: &str,
         highest: u64,

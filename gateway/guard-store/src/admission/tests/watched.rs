@@ -239,7 +239,7 @@ fn slept_time_does_not_end_doubt() {
     };
     table.end_dispatch(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
     let woken = NOW + SECOND + EXECUTION * 2;
-    table.record_sleep(EXECUTION * 2, woken);
+    table.record_process_pause(EXECUTION * 2, woken);
     assert!(is_closed(&mut table, 21, woken));
     assert!(is_closed(&mut table, 22, woken + EXECUTION - SECOND * 2));
     assert!(!is_closed(&mut table, 23, woken + EXECUTION));

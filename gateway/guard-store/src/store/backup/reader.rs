@@ -64,7 +64,7 @@ impl<R: BufRead> BackupReader<R> {
         mut self,
         mut each: impl FnMut(BackupRow) -> Result<(), E>,
     ) -> Result<BackupHeader, E> {
-        let header = self.header()?;
+        let header = self.read_header()?;
         let mut marks = 0;
         let mut operations = 0;
         while let Some(kind) = self.read_row_kind()? {
@@ -72,24 +72,24 @@ impl<R: BufRead> BackupReader<R> {
                 BackupRowKind::Mark => &mut marks,
                 BackupRowKind::Operation => &mut operations,
             } += 1;
-            let key = self.read_part()?;
-            let value = self.read_part()?;
+            let key = self.read_length_prefixed()?;
+            let value = self.read_length_prefixed()?;
             each(BackupRow { kind, key, value })?;
         }
-        self.check_end()?;
+        self.verify_checksum()?;
         if (marks, operations) != (header.marks, header.operations) {
             return Err(BackupFormatError::Corrupt("it holds more or less than it says").into());
         }
         Ok(header)
     }
 
-    fn header(&mut self) -> Result<BackupHeader, BackupFormatError> {
-        let first = self.line(FIRST_LINE.len() as u64)?;
+    fn read_header(&mut self) -> Result<BackupHeader, BackupFormatError> {
+        let first = self.read_bounded_line(FIRST_LINE.len() as u64)?;
         if first != FIRST_LINE {
             let one = first.starts_with(BEGINNING);
             return Err(if one { BackupFormatError::Newer } else { BackupFormatError::Foreign });
         }
-        let line = self.line(LONGEST_HEADER)?;
+        let line = self.read_bounded_line(LONGEST_HEADER)?;
         if !line.ends_with(b"\n") {
             return Err(BackupFormatError::Truncated);
         }
@@ -102,7 +102,7 @@ impl<R: BufRead> BackupReader<R> {
     }
 
     /// Reads to the end of a line, or `most` bytes.
-    fn line(&mut self, most: u64) -> Result<Vec<u8>, BackupFormatError> {
+    fn read_bounded_line(&mut self, most: u64) -> Result<Vec<u8>, BackupFormatError> {
         let mut line = Vec::new();
         self.from.by_ref().take(most).read_until(b'\n', &mut line).map_err(BackupFormatError::Unreadable)?;
         self.sum.update(&line);
@@ -121,7 +121,7 @@ impl<R: BufRead> BackupReader<R> {
         }
     }
 
-    fn read_part(&mut self) -> Result<Vec<u8>, BackupFormatError> {
+    fn read_length_prefixed(&mut self) -> Result<Vec<u8>, BackupFormatError> {
         let length: [u8; 4] = self.read_exact()?;
         self.sum.update(&length);
         let length = u32::from_be_bytes(length);
@@ -142,7 +142,7 @@ impl<R: BufRead> BackupReader<R> {
         Ok(part)
     }
 
-    fn check_end(&mut self) -> Result<(), BackupFormatError> {
+    fn verify_checksum(&mut self) -> Result<(), BackupFormatError> {
         let told: [u8; SHA256_OUTPUT_LEN] = self.read_exact()?;
         let sum = self.sum.clone().finish();
         if sum.as_ref() != told {

@@ -13,14 +13,14 @@ use super::{
 };
 use crate::{
     operation::OperationJournalEntry,
-    store::{DurableKeyWatermarks, KeyWatermarks, MovedMarker, StoreError, StoreIdentity, StoredKey},
+    store::{DurableKeyWatermarks, KeyWatermarks, StoreError, StoreIdentity, StoreMovedMarker, StoredKey},
 };
 
 /// The bytes of operations after which a batch ends; the last operation may go beyond.
 const MOST_BYTES: usize = 1 << 20;
 
 /// A row of watermarks in the file's form: key, epochs, and whole watermarks.
-type MarksRow = (String, Vec<u8>, Option<Vec<u8>>);
+type WatermarkRow = (String, Vec<u8>, Option<Vec<u8>>);
 
 impl RedbStore {
     /// Opens the file even if its store was moved elsewhere.
@@ -45,7 +45,7 @@ impl RedbStore {
     }
 
     /// The mark that the store was moved; `None` if it was not.
-    pub fn moved_marker(&self) -> Result<Option<MovedMarker>, StoreError> {
+    pub fn moved_marker(&self) -> Result<Option<StoreMovedMarker>, StoreError> {
         let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
         let single = read.open_table(SINGLE).map_err(|error| self.damaged_error(error))?;
         let json = single.get(DEPARTED).map_err(|error| self.damaged_error(error))?;
@@ -54,7 +54,7 @@ impl RedbStore {
     }
 
     /// Marks the file as moved, so that no guard opens it any more. The mark is on the disk when this returns.
-    pub fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
+    pub fn mark_moved(&self, departed: &StoreMovedMarker) -> Result<(), StoreError> {
         let identity = StoreIdentity { format: GONE, ..self.identity()? };
         self.run_write_transaction(|write| {
             let mut single = write.open_table(SINGLE)?;
@@ -72,7 +72,7 @@ impl RedbStore {
         last: Option<&ResourceKey>,
         most: usize,
     ) -> Result<Vec<StoredKey>, StoreError> {
-        let rows: Vec<MarksRow> = self.run_read_transaction(|read| {
+        let rows: Vec<WatermarkRow> = self.run_read_transaction(|read| {
             let marks = read.open_table(MARKS)?;
             let whole = read.open_table(WHOLE)?;
             let mut rows = Vec::new();
@@ -88,7 +88,7 @@ impl RedbStore {
 
     /// Keys that only have whole watermarks, from a clean stop.
     pub fn keys_without_epochs(&self) -> Result<Vec<StoredKey>, StoreError> {
-        let rows: Vec<MarksRow> = self.run_read_transaction(|read| {
+        let rows: Vec<WatermarkRow> = self.run_read_transaction(|read| {
             let marks = read.open_table(MARKS)?;
             let whole = read.open_table(WHOLE)?;
             let mut rows = Vec::new();
@@ -103,7 +103,7 @@ impl RedbStore {
         rows.into_iter().map(|row| self.decode_stored_key(row)).collect()
     }
 
-    fn decode_stored_key(&self, (key, epochs, whole): MarksRow) -> Result<StoredKey, StoreError> {
+    fn decode_stored_key(&self, (key, epochs, whole): WatermarkRow) -> Result<StoredKey, StoreError> {
         let key = self.parse_key(&key)?;
         let damaged = || self.damaged_error(format!("the watermarks of `{key}` are damaged"));
         let epochs = decode_epochs(&epochs).ok_or_else(damaged)?;

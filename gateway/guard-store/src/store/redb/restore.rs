@@ -57,7 +57,7 @@ impl RedbStore {
         restored: &RestoreOptions,
     ) -> Result<BackupHeader, RestoreStoreError> {
         let store = Self::create(path)?;
-        let mut batch = OperationBatch::default();
+        let mut batch = RestoreOperationBatch::default();
         let header = read_backup_rows(backup, |row| {
             if row.kind == BackupRowKind::Operation {
                 batch.push_decoded_row(&row)?;
@@ -99,12 +99,12 @@ impl RedbStore {
 
 /// Operations that are written together.
 #[derive(Default)]
-struct OperationBatch {
+struct RestoreOperationBatch {
     changes: Vec<StoreMutation>,
     bytes: usize,
 }
 
-impl OperationBatch {
+impl RestoreOperationBatch {
     fn push_decoded_row(&mut self, row: &BackupRow) -> Result<(), BackupFormatError> {
         let id = row.key.as_slice().try_into().ok().map(OperationId::from_bytes);
         let (Some(id), Some(entry)) = (id, decode_entry(&row.value)) else {

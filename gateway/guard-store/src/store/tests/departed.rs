@@ -7,7 +7,7 @@ use super::*;
 fn moved_file_refuses_guard_keeps_rows() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
-    let departed = MovedMarker { id: "m-1".into(), to: "a database".into() };
+    let departed = StoreMovedMarker { id: "m-1".into(), to: "a database".into() };
     let store = RedbStore::init(&path, &identity(), 5).expect("a new store");
     assert!(matches!(RedbStore::open(&path), Err(StoreError::InUse { .. })), "it is open");
     let id = OperationId::from_bytes([3; 32]);

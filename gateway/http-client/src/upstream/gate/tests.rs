@@ -167,7 +167,7 @@ async fn written_bytes_are_counted_per_exchange() {
         gate.arm(Some(permission_until(5)));
         assert_eq!(gate.written_bytes(), 0);
         io.write_all(request).await.expect("within the session deadline");
-        gate.begin_close_if_held();
+        gate.begin_close_if_permitted();
         assert_eq!(gate.written_bytes(), request.len() as u64, "the upstream may be at work on it");
     }
     clock.advance(Duration::from_secs(5));
@@ -179,13 +179,13 @@ async fn written_bytes_are_counted_per_exchange() {
 async fn expired_permission_is_not_disarmed() {
     let clock = Arc::new(ManualClock::default());
     let (mut io, gate, _far) = gated_stream(clock.clone());
-    gate.begin_close_if_held();
+    gate.begin_close_if_permitted();
     io.write_all(b"health").await.expect("open");
     gate.arm(Some(permission_until(5)));
     clock.advance(Duration::from_secs(5));
-    gate.begin_close_if_held();
+    gate.begin_close_if_permitted();
     io.write_all(b"x").await.expect_err("the session deadline has passed");
-    gate.begin_close_if_held();
+    gate.begin_close_if_permitted();
     io.write_all(b"x").await.expect_err("shut for ever");
 }
 
@@ -311,7 +311,7 @@ async fn shutdown_resets_until_remote_closes() {
     let (mut io, gate, mut far) = gated_socket().await;
     gate.arm(Some(permission_until(5)));
     io.write_all(b"first ").await.expect("within the session deadline");
-    gate.begin_close_if_held();
+    gate.begin_close_if_permitted();
     io.write_all(b"last").await.expect("within the session deadline");
     io.shutdown().await.expect("an end in order");
     assert!(gate.is_closing(), "the other side has not closed");
@@ -331,7 +331,7 @@ async fn shutdown_resets_until_remote_closes() {
     let (mut io, gate, mut far) = gated_socket().await;
     gate.arm(Some(permission_until(5)));
     io.write_all(b"half").await.expect("within the session deadline");
-    gate.begin_close_if_held();
+    gate.begin_close_if_permitted();
     drop(io);
     let told = far.read_to_end(&mut Vec::new()).await.expect_err("it was dropped in the middle");
     assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);

@@ -28,7 +28,7 @@ impl<N: Network> ConnectionPool<N> {
         endpoint_set: &Arc<EndpointSet>,
     ) -> Result<(), ConnectError> {
         let upstream = &endpoint_set.upstream;
-        if !self.identity_check.is_required(upstream) {
+        if !self.identity_check.is_identity_check_required(upstream) {
             return Ok(());
         }
         // The only address is checked on each new connection to it, so there is nothing to compare.
@@ -54,7 +54,7 @@ impl<N: Network> ConnectionPool<N> {
                 result?;
             }
         }
-        self.identity_check.check_consistent(upstream).map_err(|why| {
+        self.identity_check.check_identities_consistent(upstream).map_err(|why| {
             let endpoint = endpoint_set.endpoints().first().map_or_else(Arc::default, |one| one.name.clone());
             ConnectError::Distrusted { endpoint, why }
         })

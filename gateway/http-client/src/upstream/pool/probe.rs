@@ -33,7 +33,9 @@ impl<N: Network> ConnectionPool<N> {
         endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
     ) {
-        if !self.identity_check.is_required(&endpoint_set.upstream) || endpoint_set.is_one_address() {
+        if !self.identity_check.is_identity_check_required(&endpoint_set.upstream)
+            || endpoint_set.is_one_address()
+        {
             return;
         }
         loop {

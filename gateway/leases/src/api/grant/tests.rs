@@ -224,7 +224,7 @@ async fn repeat_of_queued_lease_is_in_progress() {
     let document = bench.api.document(delivery.lease());
     drop(delivery);
     let lease = bench.next_task().expect("the lock is to be taken");
-    assert_eq!(document.lease, Some(lease.id.reveal()));
+    assert_eq!(document.lease, Some(lease.id.to_secret_text()));
     assert_eq!(refused(bench.request("run-7", SECOND).await), RefusalReason::LeaseInProgress);
     let repeat = Box::pin(bench.request("run-7", SECOND));
     drop(repeat);

@@ -5,7 +5,7 @@ use fencegate_recipe::grant::LockAttemptError;
 use fencegate_zookeeper::{error::GrantError, peer_endpoint::HolderRoute, tenure_end::TenureEndCause};
 
 use super::{KeySlot, LocalWaiter};
-use crate::manager::lock_request::WaitGateway;
+use crate::manager::lock_request::LockWaitPlace;
 use crate::manager::queue::QueueJoinPolicy;
 
 impl KeySlot {
@@ -13,11 +13,11 @@ impl KeySlot {
     /// tenure. Requests that may be forwarded stay until the route is known. Returns an error when no request is left.
     pub(in crate::manager) fn report_holder_ahead(&self) -> Result<(), LockAttemptError> {
         let mut entry = self.lock_state();
-        let sent_here = entry.queue.remove_waiting_where(|caller| caller.waits == WaitGateway::AtHolder);
+        let sent_here = entry.queue.remove_waiting_where(|caller| caller.waits == LockWaitPlace::AtHolder);
         let impatient = entry.queue.remove_waiting_where(|caller| {
-            caller.patience == QueueJoinPolicy::NoWait && caller.waits != WaitGateway::Anywhere
+            caller.patience == QueueJoinPolicy::NoWait && caller.waits != LockWaitPlace::Anywhere
         });
-        let asks = entry.queue.waiting_requests().any(|(.., caller)| caller.waits == WaitGateway::Anywhere);
+        let asks = entry.queue.waiting_requests().any(|(.., caller)| caller.waits == LockWaitPlace::Anywhere);
         entry.standing.mark_behind_remote(asks);
         let left = entry.queue.waiting_count();
         drop(entry);
@@ -48,7 +48,7 @@ impl KeySlot {
     pub(in crate::manager) fn report_queue_position_lost(&self) {
         self.lock_state().standing.mark_lost();
         // All other requests stay and wait for the next grant.
-        self.refuse_waiters_where(|caller| caller.waits == WaitGateway::AtHolder, &GrantError::NotHolder)
+        self.refuse_waiters_where(|caller| caller.waits == LockWaitPlace::AtHolder, &GrantError::NotHolder)
             .ok();
     }
 
@@ -61,7 +61,7 @@ impl KeySlot {
     /// is left.
     pub(in crate::manager) fn forward_waiting(&self, route: &HolderRoute) -> Result<(), LockAttemptError> {
         self.refuse_waiters_where(
-            |caller| caller.waits == WaitGateway::Anywhere,
+            |caller| caller.waits == LockWaitPlace::Anywhere,
             &GrantError::Elsewhere(route.clone()),
         )
     }

@@ -55,7 +55,7 @@ fn grant(epoch: u64) -> (LockGrant, Arc<SessionDeadline>) {
     (LockGrant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }, deadline)
 }
 
-fn wants(waits: WaitGateway, route: &Arc<str>) -> LocalLockRequest<'_> {
+fn wants(waits: LockWaitPlace, route: &Arc<str>) -> LocalLockRequest<'_> {
     let mode = LockMode::Exclusive;
     let patience = QueueJoinPolicy::QueueBehind(100);
     LocalLockRequest { mode, rules: RULES, patience, waits, delay: None, route }
@@ -66,19 +66,19 @@ fn wants(waits: WaitGateway, route: &Arc<str>) -> LocalLockRequest<'_> {
 fn request(
     table: &KeySlotTable,
     key: &ResourceKey,
-    waits: WaitGateway,
+    waits: LockWaitPlace,
     at_work: &AtomicU32,
     last: &Plain,
 ) -> bool {
     let tenure = match table.enter_queue(key, &LockLocation::Native, wants(waits, &"pay".into())) {
         EnterLocalQueueOutcome::Started(tenure) => tenure,
-        EnterLocalQueueOutcome::NotHolder if waits == WaitGateway::AtHolder => return false,
+        EnterLocalQueueOutcome::NotHolder if waits == LockWaitPlace::AtHolder => return false,
         EnterLocalQueueOutcome::Waiting { mut answer, place, .. } => {
             let tenure = loop {
                 match answer.try_recv() {
                     Ok(Ok(tenure)) => break tenure,
-                    Ok(Err(GrantError::Elsewhere(_))) if waits == WaitGateway::Anywhere => return false,
-                    Ok(Err(GrantError::NotHolder)) if waits == WaitGateway::AtHolder => return false,
+                    Ok(Err(GrantError::Elsewhere(_))) if waits == LockWaitPlace::Anywhere => return false,
+                    Ok(Err(GrantError::NotHolder)) if waits == LockWaitPlace::AtHolder => return false,
                     Ok(Err(error)) => panic!("nobody is refused: {error}"),
                     Err(TryRecvError::Empty) => shuttle::thread::yield_now(),
                     Err(TryRecvError::Closed) => panic!("nobody is forgotten"),
@@ -138,7 +138,7 @@ fn requests_run_serially_with_growing_tokens() {
                 let served = served.clone();
                 let last = last.clone();
                 shuttle::thread::spawn(move || {
-                    assert!(request(&table, &key(), WaitGateway::Here, &at_work, &last));
+                    assert!(request(&table, &key(), LockWaitPlace::Here, &at_work, &last));
                     served.fetch_add(1, Ordering::SeqCst);
                 })
             })
@@ -192,8 +192,8 @@ fn attend_behind(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, 
 #[test]
 fn every_request_is_served_or_forwarded() {
     explore(|| {
-        const KINDS: [WaitGateway; 4] =
-            [WaitGateway::Here, WaitGateway::Anywhere, WaitGateway::AtHolder, WaitGateway::Anywhere];
+        const KINDS: [LockWaitPlace; 4] =
+            [LockWaitPlace::Here, LockWaitPlace::Anywhere, LockWaitPlace::AtHolder, LockWaitPlace::Anywhere];
         let table = Arc::new(KeySlotTable::new(Arc::new(FixedClock)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
@@ -205,7 +205,7 @@ fn every_request_is_served_or_forwarded() {
             let last = last.clone();
             shuttle::thread::spawn(move || {
                 let here = request(&table, &key(), waits, &at_work, &last);
-                assert!(here || waits != WaitGateway::Here, "it waits here");
+                assert!(here || waits != LockWaitPlace::Here, "it waits here");
                 served.fetch_add(1, Ordering::SeqCst);
             })
         });
@@ -284,7 +284,7 @@ fn node_predating_key_change_is_unused() {
                 let tenure = match table.enter_queue(
                     &key(),
                     &LockLocation::Native,
-                    wants(WaitGateway::Here, &"pay".into()),
+                    wants(LockWaitPlace::Here, &"pay".into()),
                 ) {
                     EnterLocalQueueOutcome::Started(tenure) => tenure,
                     EnterLocalQueueOutcome::Waiting { mut answer, place, .. } => loop {
@@ -369,7 +369,7 @@ fn alone(at_work: &AtomicU32) {
 
 fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
     let outer =
-        match table.enter_queue(&key(), &LockLocation::Native, wants(WaitGateway::Here, &"pay".into())) {
+        match table.enter_queue(&key(), &LockLocation::Native, wants(LockWaitPlace::Here, &"pay".into())) {
             EnterLocalQueueOutcome::Started(tenure) => tenure,
             EnterLocalQueueOutcome::Waiting { mut answer, place, .. } => loop {
                 match answer.try_recv() {

@@ -11,7 +11,7 @@ use fencegate_process::{clock::SharedClock, sync::Mutex};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 
 use super::{EnterLocalQueueOutcome, KeySlot, LocalLockRequest, unpoisoned};
-use crate::manager::lock_request::WaitGateway;
+use crate::manager::lock_request::LockWaitPlace;
 use crate::manager::{
     call_chain::NestedCallbackError,
     ended_sessions::EndedPeerSessions,
@@ -47,7 +47,7 @@ impl KeySlotTable {
     ) -> EnterLocalQueueOutcome {
         let mut shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
-            if wants.waits == WaitGateway::AtHolder {
+            if wants.waits == LockWaitPlace::AtHolder {
                 return EnterLocalQueueOutcome::NotHolder;
             }
             let slot = Arc::new(KeySlot::new(key.clone(), site.clone(), self.clock.clone()));

@@ -10,7 +10,7 @@ use fencegate_zookeeper::{
 };
 
 use super::{FirstWaitingRequest, KeySlot};
-use crate::manager::lock_request::WaitGateway;
+use crate::manager::lock_request::LockWaitPlace;
 use crate::manager::queue::TenureDecision;
 
 impl KeySlot {
@@ -33,7 +33,7 @@ impl KeySlot {
         let mut entry = self.lock_state();
         entry.standing.mark_granted();
         // If requests of this gateway may be forwarded, peers may forward their requests here in turn.
-        let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitGateway::Here);
+        let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != LockWaitPlace::Here);
         entry.queue.set_grant(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
             // The node was created before keys changed. A request under another key of the resource may have a larger

@@ -32,7 +32,7 @@ impl KeySlotFixture {
         Self { table: KeySlotTable::new(clock.clone()), key, clock }
     }
 
-    fn enter(&self, waits: WaitGateway, patience: QueueJoinPolicy) -> EnterLocalQueueOutcome {
+    fn enter(&self, waits: LockWaitPlace, patience: QueueJoinPolicy) -> EnterLocalQueueOutcome {
         let mode = LockMode::Exclusive;
         let rules = CachedHoldLimits::default();
         let route = &"pay".into();
@@ -43,7 +43,7 @@ impl KeySlotFixture {
         )
     }
 
-    fn enter_waiting(&self, waits: WaitGateway) -> (Receiver<LockReply>, QueuedRequestGuard) {
+    fn enter_waiting(&self, waits: LockWaitPlace) -> (Receiver<LockReply>, QueuedRequestGuard) {
         match self.enter(waits, QueueJoinPolicy::QueueBehind(9)) {
             EnterLocalQueueOutcome::Waiting { answer, place, .. } => (answer, place),
             _ => panic!("nothing is held here"),
@@ -86,9 +86,9 @@ fn received_error((answer, _): &mut (Receiver<LockReply>, QueuedRequestGuard)) -
 #[test]
 fn remote_holder_releases_forwardable_waiters() {
     let fixture = KeySlotFixture::new();
-    let mut anywhere = fixture.enter_waiting(WaitGateway::Anywhere);
-    let mut sent_here = fixture.enter_waiting(WaitGateway::AtHolder);
-    let mut here = fixture.enter_waiting(WaitGateway::Here);
+    let mut anywhere = fixture.enter_waiting(LockWaitPlace::Anywhere);
+    let mut sent_here = fixture.enter_waiting(LockWaitPlace::AtHolder);
+    let mut here = fixture.enter_waiting(LockWaitPlace::Here);
     let slot = fixture.slot();
     let route = holder_route();
     assert!(slot.report_holder_ahead().is_ok());
@@ -104,7 +104,7 @@ fn remote_holder_releases_forwardable_waiters() {
 #[test]
 fn slot_is_idle_after_forwarding_all() {
     let fixture = KeySlotFixture::new();
-    let _one = fixture.enter_waiting(WaitGateway::Anywhere);
+    let _one = fixture.enter_waiting(LockWaitPlace::Anywhere);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && slot.take_holder_lookup_request());
     assert!(matches!(slot.forward_waiting(&holder_route()), Err(LockAttemptError::CallerGone)));
@@ -116,7 +116,7 @@ fn slot_is_idle_after_forwarding_all() {
 fn no_wait_request_fails_without_route() {
     let fixture = KeySlotFixture::new();
     let EnterLocalQueueOutcome::Waiting { answer, place, .. } =
-        fixture.enter(WaitGateway::Anywhere, QueueJoinPolicy::NoWait)
+        fixture.enter(LockWaitPlace::Anywhere, QueueJoinPolicy::NoWait)
     else {
         panic!("the first one waits for the answer of ZooKeeper");
     };
@@ -132,16 +132,16 @@ fn no_wait_request_fails_without_route() {
 #[test]
 fn failed_route_lookup_pauses_before_retry() {
     let fixture = KeySlotFixture::new();
-    let _here = fixture.enter_waiting(WaitGateway::Here);
+    let _here = fixture.enter_waiting(LockWaitPlace::Here);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && !slot.take_holder_lookup_request());
-    let _first = fixture.enter_waiting(WaitGateway::Anywhere);
+    let _first = fixture.enter_waiting(LockWaitPlace::Anywhere);
     assert!(slot.take_holder_lookup_request());
     assert!(slot.report_no_route().is_ok());
-    let _second = fixture.enter_waiting(WaitGateway::Anywhere);
+    let _second = fixture.enter_waiting(LockWaitPlace::Anywhere);
     assert!(!slot.take_holder_lookup_request(), "just now there was none");
     fixture.clock.advance(ROUTE_RETRY_AFTER);
-    let _third = fixture.enter_waiting(WaitGateway::Anywhere);
+    let _third = fixture.enter_waiting(LockWaitPlace::Anywhere);
     assert!(slot.take_holder_lookup_request());
 }
 
@@ -150,10 +150,10 @@ fn failed_route_lookup_pauses_before_retry() {
 #[test]
 fn forwarded_request_waits_only_at_holder() {
     let fixture = KeySlotFixture::new();
-    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9));
+    let at_holder = || fixture.enter(LockWaitPlace::AtHolder, QueueJoinPolicy::QueueBehind(9));
     assert!(matches!(at_holder(), EnterLocalQueueOutcome::NotHolder), "nobody here wants it");
     assert!(fixture.table.slot(&fixture.key).is_none(), "and it is not asked for");
-    let (_waiting, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (_waiting, _place) = fixture.enter_waiting(LockWaitPlace::Here);
     let early = at_holder();
     assert!(matches!(early, EnterLocalQueueOutcome::Waiting { .. }), "we get it, and nobody was before us");
     let deadline = fixture.grant();
@@ -167,15 +167,15 @@ fn forwarded_request_waits_only_at_holder() {
 #[test]
 fn lost_position_refuses_only_forwarded_requests() {
     let fixture = KeySlotFixture::new();
-    let mut here = fixture.enter_waiting(WaitGateway::Here);
-    let mut early = fixture.enter_waiting(WaitGateway::AtHolder);
+    let mut here = fixture.enter_waiting(LockWaitPlace::Here);
+    let mut early = fixture.enter_waiting(LockWaitPlace::AtHolder);
     let slot = fixture.slot();
     slot.report_queue_position_lost();
     assert_eq!((received_error(&mut early), received_error(&mut here)), (Some(GrantError::NotHolder), None));
-    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9));
+    let at_holder = || fixture.enter(LockWaitPlace::AtHolder, QueueJoinPolicy::QueueBehind(9));
     assert!(matches!(at_holder(), EnterLocalQueueOutcome::NotHolder), "somebody else may hold before us");
     let deadline = fixture.grant();
-    let mut guest = fixture.enter_waiting(WaitGateway::AtHolder);
+    let mut guest = fixture.enter_waiting(LockWaitPlace::AtHolder);
     slot.close(TenureEndCause::Session);
     slot.report_queue_position_lost();
     assert_eq!(received_error(&mut guest), Some(GrantError::NotHolder), "though a request is at work");
@@ -186,13 +186,13 @@ fn lost_position_refuses_only_forwarded_requests() {
 #[test]
 fn waiter_proceeds_after_contention_clears() {
     let fixture = KeySlotFixture::new();
-    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (mut first, _place) = fixture.enter_waiting(LockWaitPlace::Here);
     let deadline = fixture.grant();
     let slot = fixture.slot();
     slot.mark_contended(true);
     fixture.clock.advance(CachedHoldLimits::default().max_hold);
     first.try_recv().expect("an answer").expect("granted").mark_upstream_settled();
-    let (mut next, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (mut next, _place) = fixture.enter_waiting(LockWaitPlace::Here);
     slot.start_waiting_requests();
     assert!(next.try_recv().is_err(), "its time is up");
     slot.clear_contended();
@@ -204,16 +204,16 @@ fn waiter_proceeds_after_contention_clears() {
 #[test]
 fn requeue_discards_previous_remote_holder() {
     let fixture = KeySlotFixture::new();
-    let _first = fixture.enter_waiting(WaitGateway::Here);
+    let _first = fixture.enter_waiting(LockWaitPlace::Here);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok());
     assert!(matches!(
-        fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9)),
+        fixture.enter(LockWaitPlace::AtHolder, QueueJoinPolicy::QueueBehind(9)),
         EnterLocalQueueOutcome::NotHolder
     ));
     slot.reset_position();
     assert!(matches!(
-        fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9)),
+        fixture.enter(LockWaitPlace::AtHolder, QueueJoinPolicy::QueueBehind(9)),
         EnterLocalQueueOutcome::Waiting { .. }
     ));
 }
@@ -222,11 +222,11 @@ fn requeue_discards_previous_remote_holder() {
 #[test]
 fn revoked_grant_accepts_no_forwarded_request() {
     let fixture = KeySlotFixture::new();
-    let (_waiting, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (_waiting, _place) = fixture.enter_waiting(LockWaitPlace::Here);
     let deadline = fixture.grant();
     deadline.revoke();
     assert!(matches!(
-        fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9)),
+        fixture.enter(LockWaitPlace::AtHolder, QueueJoinPolicy::QueueBehind(9)),
         EnterLocalQueueOutcome::NotHolder
     ));
 }
@@ -236,7 +236,7 @@ fn revoked_grant_accepts_no_forwarded_request() {
 #[test]
 fn grant_predating_key_change_is_unused() {
     let fixture = KeySlotFixture::new();
-    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (mut first, _place) = fixture.enter_waiting(LockWaitPlace::Here);
     let slot = fixture.slot();
     let wanted = slot.first_waiting_request().expect("somebody waits");
     fixture.table.close_all_tenures();
@@ -264,7 +264,7 @@ fn grant_predating_key_change_is_unused() {
 #[test]
 fn queue_of_zero_admits_only_holder() {
     let fixture = KeySlotFixture::new();
-    let enter = |most| fixture.enter(WaitGateway::Here, QueueJoinPolicy::QueueBehind(most));
+    let enter = |most| fixture.enter(LockWaitPlace::Here, QueueJoinPolicy::QueueBehind(most));
     let EnterLocalQueueOutcome::Waiting { mut answer, place, .. } = enter(0) else {
         panic!("it is about to hold")
     };
@@ -283,11 +283,11 @@ fn queue_of_zero_admits_only_holder() {
 fn callbacks_keep_key_until_innermost_ends() {
     let fixture = KeySlotFixture::new();
     let call = |from, mode| fixture.table.start_callback(&fixture.key, from, mode).map(|(tenure, _)| tenure);
-    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (mut first, _place) = fixture.enter_waiting(LockWaitPlace::Here);
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.next_dispatch().expect("a dispatch").token;
-    let (mut next, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (mut next, _place) = fixture.enter_waiting(LockWaitPlace::Here);
 
     // One request waits here, and a remote contender has waited for long. Even so the tenure is released only after
     // the callbacks have ended.
@@ -325,7 +325,7 @@ fn callbacks_keep_key_until_innermost_ends() {
 #[test]
 fn retired_or_revoked_grant_refuses_callbacks() {
     let fixture = KeySlotFixture::new();
-    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
+    let (mut first, _place) = fixture.enter_waiting(LockWaitPlace::Here);
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.next_dispatch().expect("a dispatch").token;

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::LeasedLock;
 use crate::manager::{
     key_capacity::HolderKind,
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
     uncached_lock,
     uncached_registry::{LockWaitInfo, UncachedLockRegistry},
 };
@@ -40,7 +40,7 @@ pub fn leased_lock(mode: LockMode) -> LeasedLockFixture {
         hold: LockReusePolicy::Strict,
         wait: Duration::ZERO,
         queue: 1,
-        waits: WaitGateway::Here,
+        waits: LockWaitPlace::Here,
         delay: None,
         route: &name,
     };

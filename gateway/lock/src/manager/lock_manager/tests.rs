@@ -19,7 +19,7 @@ async fn refused_request_without_session_leaves_nothing() {
             hold,
             wait: Duration::from_secs(9),
             queue: 1,
-            waits: WaitGateway::Here,
+            waits: LockWaitPlace::Here,
             delay: None,
             route: &"pay".into(),
         };

@@ -18,7 +18,7 @@ use fencegate_guard_store::{
 };
 use fencegate_http::header_list::list_entries;
 use fencegate_protocol::headers::FENCING_TICKET;
-use fencegate_ticket::{InvalidTenureTicketError, TicketError};
+use fencegate_ticket::{InvalidTenureTicketError, TicketVerificationError};
 
 /// The number of entries in all `Via` fields (RFC 9110, 7.6.3).
 pub(crate) fn count_via_hops(headers: &HeaderMap) -> u32 {
@@ -84,14 +84,14 @@ pub(crate) fn parse_operation(
 /// Reads the ticket of a request.
 ///
 /// # Errors
-/// Returns [`TicketError::Missing`], or [`InvalidTenureTicketError::Repeated`] for two tickets: two readers could take
+/// Returns [`TicketVerificationError::Missing`], or [`InvalidTenureTicketError::Repeated`] for two tickets: two readers could take
 /// different ones.
-pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
+pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketVerificationError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {
-        (None, _) => Err(TicketError::Missing),
+        (None, _) => Err(TicketVerificationError::Missing),
         (Some(ticket), None) => Ok(ticket),
-        (Some(_), Some(_)) => Err(TicketError::Invalid(InvalidTenureTicketError::Repeated)),
+        (Some(_), Some(_)) => Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Repeated)),
     }
 }
 
@@ -221,12 +221,18 @@ mod tests {
     #[test]
     fn request_has_exactly_one_ticket() {
         let mut headers = HeaderMap::new();
-        assert_eq!(parse_ticket(&headers), Err(TicketError::Missing));
-        assert_eq!(DispatchRefusedError::from(TicketError::Missing).code().as_str(), "ticket-missing");
+        assert_eq!(parse_ticket(&headers), Err(TicketVerificationError::Missing));
+        assert_eq!(
+            DispatchRefusedError::from(TicketVerificationError::Missing).code().as_str(),
+            "ticket-missing"
+        );
         let value = HeaderValue::from_static("a.b.c");
         headers.append(FENCING_TICKET, value.clone());
         assert_eq!(parse_ticket(&headers), Ok(&value));
         headers.append(FENCING_TICKET, value);
-        assert_eq!(parse_ticket(&headers), Err(TicketError::Invalid(InvalidTenureTicketError::Repeated)));
+        assert_eq!(
+            parse_ticket(&headers),
+            Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Repeated))
+        );
     }
 }

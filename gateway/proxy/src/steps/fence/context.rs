@@ -12,7 +12,7 @@ use fencegate_policies::plan::CommonServingPlan;
 
 use super::{
     deadlock_hints::TraceKeyIndex,
-    peer_forward::{PeerForwarder, wait_drain},
+    peer_forward::{PeerForwarder, wait_drain_handover},
 };
 use crate::plan_context::WorkerPlanContext;
 
@@ -62,6 +62,6 @@ impl<N> Clone for WorkerFenceContext<N> {
 impl<N> WorkerFenceContext<N> {
     /// Waits for the drain of the process as [`wait_drain`] does.
     pub(super) async fn wait_drain(&self, plan: &CommonServingPlan) {
-        wait_drain(&self.plan.process.drain, plan).await;
+        wait_drain_handover(&self.plan.process.drain, plan).await;
     }
 }

@@ -7,7 +7,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use fencegate_http::network::Network;
-use fencegate_lock::manager::{admin_query::GatewayLocation, lock_request::WaitGateway};
+use fencegate_lock::manager::{admin_query::GatewayLocation, lock_request::LockWaitPlace};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 use tokio::time::Instant;
@@ -68,7 +68,7 @@ pub(super) async fn wait_or_forward<N: Network>(
                 if given >= MIN_FAIR_WAIT {
                     fence.gateway.locks.mark_unreachable(&route);
                 }
-                place = WaitGateway::Here;
+                place = LockWaitPlace::Here;
             }
             PeerForwardOutcome::Requeue(reason) => {
                 fence.gateway.locks.forget_holder(key, &route);
@@ -77,7 +77,7 @@ pub(super) async fn wait_or_forward<N: Network>(
                 // If the other gateway has failed and not only lost the key, a third gateway would fail as well. Each
                 // sending takes time, so none begins when no time is left.
                 if !moved || sendings == MAX_FORWARDS || left().is_zero() {
-                    place = WaitGateway::Here;
+                    place = LockWaitPlace::Here;
                 }
             }
         }

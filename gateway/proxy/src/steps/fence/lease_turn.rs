@@ -27,7 +27,7 @@ pub(super) async fn take_turn<N: Network>(
         return Err(lease_forbidden_refusal("the policy has no `leases`"));
     };
     if !leases.is_local(id) {
-        return forward_to_issuer(wait, leases, id).await;
+        return forward_to_lease_holder(wait, leases, id).await;
     }
     let LockingRequest { keyed, lock, client, .. } = &mut **request;
     let lease = leases.find(id)?;
@@ -59,7 +59,7 @@ pub(super) async fn take_turn<N: Network>(
 
 /// Forwards the request to the gateway that has the lease: only that gateway has the queue of the lease's
 /// requests.
-async fn forward_to_issuer<N: Network>(
+async fn forward_to_lease_holder<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     leases: &LeaseTable,
     id: &LeaseId,

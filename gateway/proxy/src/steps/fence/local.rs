@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencegate_lock::manager::{
     lock_manager::AcquireError,
-    lock_request::{LockRequest, WaitGateway},
+    lock_request::{LockRequest, LockWaitPlace},
 };
 use fencegate_metrics::AcquireLabel;
 use fencegate_policies::plan::FenceRule;
@@ -29,7 +29,7 @@ pub(super) enum LocalLockOutcome {
 pub(super) async fn acquire<N>(
     wait: &mut RequestLockWaitContext<'_, N>,
     limit: Duration,
-    place: WaitGateway,
+    place: LockWaitPlace,
 ) -> Result<LocalLockOutcome, Refusal> {
     let RequestLockWaitContext { fence, request, rule, relation, .. } = wait;
     let LockingRequest { keyed, lock, client, .. } = &mut **request;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fencegate_http::body::Reply;
-use fencegate_lock::manager::lock_request::WaitGateway;
+use fencegate_lock::manager::lock_request::LockWaitPlace;
 use fencegate_peers::plan_compat::RouteCompatibility;
 use fencegate_policies::plan::FenceRule;
 use fencegate_refusal::{Refusal, RefusalReason};
@@ -22,7 +22,7 @@ pub(super) struct RequestLockWaitContext<'a, N> {
     pub(super) request: &'a mut LockingRequest,
     pub(super) rule: &'a FenceRule,
     pub(super) relation: &'a CallerLockRelation,
-    pub(super) place: WaitGateway,
+    pub(super) place: LockWaitPlace,
     pub(super) deadline: Instant,
 }
 

@@ -2,7 +2,7 @@
 
 use fencegate_http::network::Network;
 use fencegate_idempotency::{
-    OperationPermit, OperationToRecord, error::AdmitOperationError, quota::QuotaOwner,
+    OperationPermit, OperationToRecord, error::AdmitOperationError, quota::OperationQuotaOwner,
 };
 use fencegate_policies::plan::{Enforcement, FenceRule, IdempotencyStore};
 use fencegate_process::failpoint;
@@ -37,7 +37,7 @@ pub(super) async fn record_operation<N: Network>(
         method: keyed.http.method().as_str().to_owned(),
         target: keyed.http.uri().to_string(),
         name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
-        owner: QuotaOwner {
+        owner: OperationQuotaOwner {
             route: keyed.plan.routes.get(lock.route).name.to_string(),
             client: lock.operation_name.as_ref().and_then(name::principal_hash),
         },

@@ -137,7 +137,7 @@ impl<N: Network> PeerForwarder<N> {
         let drained = tokio::select! {
             outcome = &mut forwarding => return outcome,
             () = client.wait_disconnected() => false,
-            () = wait_drain(drain, &outbound.request.plan) => true,
+            () = wait_drain_handover(drain, &outbound.request.plan) => true,
         };
         // The drop tells the forwarder that the client has disconnected. The wait goes on, because only the forwarder
         // can report whether a byte was written.
@@ -308,7 +308,7 @@ impl<N: Network> PeerForwarder<N> {
         if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
             let reason = report.reason.map_or("not-dispatched", RefusalReason::word);
             // The answer is short. It is read to its end only so that the connection can be used again.
-            tokio::task::spawn_local(async move { drop(reply.into_body().drain_short().await) });
+            tokio::task::spawn_local(async move { drop(reply.into_body().buffer_if_short().await) });
             return PeerForwardOutcome::Requeue(reason);
         }
         let answer = Some((sent.elapsed(), report));
@@ -405,7 +405,7 @@ fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) ->
 }
 
 /// Returns when a draining gateway should send a waiting request elsewhere, after half of the drain.
-pub(super) async fn wait_drain(drain: &CancellationToken, plan: &CommonServingPlan) {
+pub(super) async fn wait_drain_handover(drain: &CancellationToken, plan: &CommonServingPlan) {
     drain.cancelled().await;
     sleep(plan.listener.timeouts.drain / 2).await;
 }

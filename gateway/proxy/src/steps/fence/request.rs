@@ -9,7 +9,7 @@ use fencegate_guard_client::{
 };
 use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas, QuotaClientIdentity};
 use fencegate_leases::PresentedLease;
-use fencegate_lock::manager::lock_request::WaitGateway;
+use fencegate_lock::manager::lock_request::LockWaitPlace;
 use fencegate_metrics::request_tracker::{ActiveRequest, RequestTrackGuard, RequestTracker};
 use fencegate_policies::{
     plan::{
@@ -129,7 +129,7 @@ impl CallerLockRelation {
         let rule = lock.fence(&request.plan);
         let shown = request.source.callback.as_ref();
         let Some(shown) = shown.filter(|_| rule.nested == NestedRequestPolicy::Allow) else {
-            return Self::to_lease(rule, request.source.lease.as_ref(), grants_leases);
+            return Self::classify_lease(rule, request.source.lease.as_ref(), grants_leases);
         };
         let from = match shown {
             CallbackTicket::Valid(from) => from,
@@ -144,7 +144,7 @@ impl CallerLockRelation {
         }
     }
 
-    fn to_lease(
+    fn classify_lease(
         rule: &FenceRule,
         presented: Option<&PresentedLease>,
         grants_leases: bool,
@@ -181,7 +181,7 @@ impl CallerLockRelation {
 
     /// Changes the refusal of a request that was sent inside a dispatch. Such a request never waits for a lock, so the
     /// refusal for a busy lock names the deadlock and not a wait.
-    pub(super) fn as_deadlock(&self, refusal: Refusal) -> Refusal {
+    pub(super) fn into_deadlock_refusal(&self, refusal: Refusal) -> Refusal {
         match (self, refusal.reason) {
             (Self::SameKeys(_) | Self::OtherKeys(_), RefusalReason::Locked | RefusalReason::QueueFull) => {
                 deadlock_refusal(refusal.detail)
@@ -214,19 +214,21 @@ pub(super) fn wait_place(
     request: &KeyedRequest,
     relation: Option<&CallerLockRelation>,
     forwards: bool,
-) -> Result<WaitGateway, Refusal> {
+) -> Result<LockWaitPlace, Refusal> {
     if matches!(relation, None | Some(CallerLockRelation::SameKeys(_) | CallerLockRelation::UnderLease(_))) {
-        return Ok(WaitGateway::Here);
+        return Ok(LockWaitPlace::Here);
     }
     let alone = |lock: &&RequestLockSpec| caches_key(lock, lock.fence(&request.plan));
     let kept = request.fenced.as_ref().filter(alone);
     match (&request.source.forwarded, kept) {
-        (Some(forwarded), Some(lock)) if lock.keys[0].as_str() == forwarded.key => Ok(WaitGateway::AtHolder),
+        (Some(forwarded), Some(lock)) if lock.keys[0].as_str() == forwarded.key => {
+            Ok(LockWaitPlace::AtHolder)
+        }
         (Some(_), _) => {
             Err(Refusal::new(RefusalReason::NotHolder, "by our plan it does not wait for that key alone"))
         }
         (None, Some(lock)) if forwards => Ok(allowed_place(request, lock)),
-        (None, _) => Ok(WaitGateway::Here),
+        (None, _) => Ok(LockWaitPlace::Here),
     }
 }
 
@@ -238,9 +240,9 @@ fn caches_key(lock: &RequestLockSpec, rule: &FenceRule) -> bool {
 
 /// A request may be forwarded only if its body was buffered in full, because it may come back and be served here. One
 /// that switches protocols stays here: the bytes after the switch are no request.
-fn allowed_place(request: &KeyedRequest, lock: &RequestLockSpec) -> WaitGateway {
+fn allowed_place(request: &KeyedRequest, lock: &RequestLockSpec) -> LockWaitPlace {
     let sends = lock.fence(&request.plan).forward == PeerForwardPolicy::Holder;
     let whole = request.http.body().try_clone().is_some();
     let switches = request.http.extensions().get::<ClientUpgradeProtocols>().is_some();
-    if sends && whole && !switches { WaitGateway::Anywhere } else { WaitGateway::Here }
+    if sends && whole && !switches { LockWaitPlace::Anywhere } else { LockWaitPlace::Here }
 }

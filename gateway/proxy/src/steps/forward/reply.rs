@@ -54,8 +54,8 @@ impl UpstreamResponse<'_> {
 
     /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
     pub(super) async fn drain_body(self) {
-        if let Some(body) = self.into_reply(true).into_body().drain_short().await {
-            body.wait_request_settled().await;
+        if let Some(body) = self.into_reply(true).into_body().buffer_if_short().await {
+            body.wait_request_writes_settled().await;
         }
     }
 }

@@ -13,7 +13,7 @@ use fencegate_http::{
 use fencegate_http_client::upstream::connection::LastWriteTracker;
 
 /// The time limits of one attempt.
-pub(super) struct AttemptTimeouts {
+pub(super) struct UpstreamAttemptTimeouts {
     /// The exchange with the client, if the body is sent while the client still uploads it.
     pub(super) upload: Option<Rc<ServerExchange>>,
     /// True for a fenced request. If its body was buffered in full, the limit counts from its dispatch.
@@ -34,7 +34,7 @@ pub(super) enum AttemptTimeoutKind {
     ClientUpload,
 }
 
-impl AttemptTimeouts {
+impl UpstreamAttemptTimeouts {
     pub(super) fn new(body: &Body, fenced: bool) -> Self {
         Self { upload: body.upload_exchange(), fenced, by: body.deadline() }
     }
@@ -143,7 +143,7 @@ mod tests {
         let began = Instant::now();
         let (upload, _answering) = ServerConnectionState::new_http2().begin_exchange();
         let timeouts =
-            AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
+            UpstreamAttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
         let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(1024);
         let mut upstream = GatedIo::new(near, gate.clone());

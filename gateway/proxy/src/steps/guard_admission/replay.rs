@@ -11,7 +11,7 @@ use hyper::{
 use crate::request_context::{ObservedOrReplayed, RequestContext, ResponseReplayExtent};
 
 /// The record of an operation that was done, but whose answer the guard has not seen.
-pub(super) fn unseen_answer() -> StoredResponse {
+pub(super) fn unseen_response_placeholder() -> StoredResponse {
     StoredResponse { status: 0, fields: Vec::new(), body: None }
 }
 
@@ -37,7 +37,7 @@ pub(super) fn replay(stored: StoredResponse, context: &RequestContext) -> Result
 }
 
 /// True for a field that would be wrong in a replayed answer. Hop-by-hop fields were removed by an earlier step.
-fn is_of_one_answer(name: &HeaderName) -> bool {
+fn is_per_response_header(name: &HeaderName) -> bool {
     // A replay gets the length of the stored body, and has no trailers.
     const FRAMING: [HeaderName; 2] = [header::CONTENT_LENGTH, header::TRAILER];
     // These fields are about the moment of the first answer; a replay does not change when it is repeated.
@@ -57,7 +57,7 @@ const MOST: usize = 8 << 10;
 
 /// Returns the fields of an answer that are stored: those that are right in a replay too, up to [`MOST`] bytes.
 pub(super) fn replayable_fields(headers: &HeaderMap) -> Vec<(String, String)> {
-    let fields = headers.iter().filter(|(name, _)| !is_of_one_answer(name));
+    let fields = headers.iter().filter(|(name, _)| !is_per_response_header(name));
     let fields = fields.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
     let mut room = MOST;
     let fits = |(name, value): &(&str, &str)| {

@@ -31,7 +31,7 @@ struct FakeIdentityCheck {
 }
 
 impl EndpointIdentityVerifier for FakeIdentityCheck {
-    fn is_required(&self, _: &Upstream) -> bool {
+    fn is_identity_check_required(&self, _: &Upstream) -> bool {
         true
     }
 
@@ -61,7 +61,7 @@ impl EndpointIdentityVerifier for FakeIdentityCheck {
         self.noted.notify_one();
     }
 
-    fn check_consistent(&self, _: &Upstream) -> Result<(), BoxError> {
+    fn check_identities_consistent(&self, _: &Upstream) -> Result<(), BoxError> {
         if self.disagree { Err("they differ".into()) } else { Ok(()) }
     }
 

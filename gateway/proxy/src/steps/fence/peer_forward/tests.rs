@@ -246,7 +246,7 @@ async fn answer_passes_and_connection_is_reused() {
                     request.context.peer_answer().map(|(_, report)| report.outcome),
                     Some(DispatchOutcome::Done)
                 );
-                assert!(reply.into_body().drain_short().await.is_some());
+                assert!(reply.into_body().buffer_if_short().await.is_some());
                 let sent = there.seen.recv().await.expect("sent").to_lowercase();
                 let pass = "5a".repeat(32);
                 assert!(
@@ -313,7 +313,7 @@ async fn closed_idle_connection_is_replaced() {
             for _ in 0..2 {
                 let (answer, _) = forward_request(&forwarder, there.address, 100).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                reply.into_body().drain_short().await.expect("complete");
+                reply.into_body().buffer_if_short().await.expect("complete");
                 assert!(there.seen.recv().await.is_some());
             }
             assert!(there.seen.try_recv().is_err());
@@ -398,7 +398,7 @@ async fn misdirected_or_closing_connection_is_dropped() {
                 let send = async || forward_request(&forwarder, there.address, 1000).await.0;
                 for answer in <[PeerForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
                     let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                    reply.into_body().drain_short().await.expect("complete");
+                    reply.into_body().buffer_if_short().await.expect("complete");
                 }
                 while forwarder.idle.idle_count() < 2 {
                     tokio::task::yield_now().await;

@@ -34,7 +34,7 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::{
-    request_context::{Attempt, UpstreamExchange},
+    request_context::{UpstreamAttempt, UpstreamExchange},
     steps::fence::held_lock::HeldLock,
 };
 
@@ -83,7 +83,7 @@ impl AbandonedHoldPolicy {
         now: BootInstant,
     ) {
         let sent = exchange.attempt();
-        let Some(Attempt { gate, not_after, .. }) = sent.as_ref() else { return };
+        let Some(UpstreamAttempt { gate, not_after, .. }) = sent.as_ref() else { return };
         // A guard always refuses a late request.
         let refuses = self.expiry == NotAfterEnforcement::Enforced || self.level == FencingLevel::Guard;
         let not_after = not_after.filter(|_| refuses);
@@ -421,7 +421,7 @@ mod tests {
     async fn writes_count_after_disarmed_gate() {
         for reason in [GateShutReason::ProofLost, GateShutReason::Stopped] {
             let (gate, _, validity) = sent_gate(b"x").await;
-            gate.begin_close_if_held();
+            gate.begin_close_if_permitted();
             gate.shut(reason);
             let until = abandon_policy(FencingLevel::None).hold_release_time(
                 &gate,

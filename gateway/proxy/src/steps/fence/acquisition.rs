@@ -20,7 +20,7 @@ pub(super) async fn acquire<N: Network>(
     mut wait: RequestLockWaitContext<'_, N>,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let relation = wait.relation;
-    acquire_for(&mut wait, relation).await.map_err(|refusal| relation.into_deadlock_refusal(refusal))
+    acquire_for(&mut wait, relation).await.map_err(|refusal| relation.as_deadlock_refusal(refusal))
 }
 
 async fn acquire_for<N: Network>(

@@ -181,7 +181,7 @@ impl CallerLockRelation {
 
     /// Changes the refusal of a request that was sent inside a dispatch. Such a request never waits for a lock, so the
     /// refusal for a busy lock names the deadlock and not a wait.
-    pub(super) fn into_deadlock_refusal(&self, refusal: Refusal) -> Refusal {
+    pub(super) fn as_deadlock_refusal(&self, refusal: Refusal) -> Refusal {
         match (self, refusal.reason) {
             (Self::SameKeys(_) | Self::OtherKeys(_), RefusalReason::Locked | RefusalReason::QueueFull) => {
                 deadlock_refusal(refusal.detail)

@@ -47,8 +47,8 @@ pub use fence::{
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
 pub use guard::{
-    GuardPlan, GuardStoreLocation, JournalSettings, MissingFencingTokenPolicy, OutcomeProbeSettings,
-    PostgresLocation,
+    GuardPlan, GuardStoreLocation, IdempotencyJournalSettings, MissingFencingTokenPolicy,
+    OutcomeProbeSettings, PostgresLocation,
 };
 pub use inconclusive_statuses::InconclusiveStatuses;
 pub use jwt::{EffectiveIssuer, JwksSource, JwtAlgorithm, JwtIssuer, JwtSettings};

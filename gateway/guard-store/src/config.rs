@@ -23,7 +23,7 @@ pub struct GuardConfig {
     /// The watermarks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
     pub enforce: plan::Enforcement,
-    pub journal: plan::JournalSettings,
+    pub journal: plan::IdempotencyJournalSettings,
     /// The endpoints that are probed while anything is in doubt. `None`: they are not probed, and the time that
     /// passes at this guard counts.
     pub watch: Option<LivenessProbeConfig>,
@@ -43,7 +43,7 @@ impl Default for GuardConfig {
             clock_error: Duration::from_millis(500),
             evict_after: Duration::from_secs(3600),
             enforce: plan::Enforcement::Refuse,
-            journal: plan::JournalSettings {
+            journal: plan::IdempotencyJournalSettings {
                 keep: Duration::from_secs(86_400),
                 max_body: 64 << 10,
                 most: 1 << 30,

@@ -35,7 +35,7 @@ use crate::backend_types::TokenEpochBounds;
 /// The state of a guard with a store of its own: the admission table in memory decides, and the store keeps the
 /// part that has to outlive the process.
 pub(crate) struct LocalGuardBackend {
-    state: Mutex<LocalBackendState>,
+    state: Mutex<LocalGuardState>,
     store: Arc<dyn GuardStore>,
     commits: CommitQueueHandle,
     clock: SharedClock,
@@ -44,7 +44,7 @@ pub(crate) struct LocalGuardBackend {
     metrics: GuardMetrics,
 }
 
-pub(crate) struct LocalBackendState {
+pub(crate) struct LocalGuardState {
     pub(crate) register: AdmissionTable,
     pub(crate) active_operations: ActiveOperations,
     sleep_detector: ProcessPauseDetector,
@@ -67,7 +67,7 @@ impl LocalGuardBackend {
             table.start_probing(watch, clock.now());
         }
         Self {
-            state: Mutex::new(LocalBackendState {
+            state: Mutex::new(LocalGuardState {
                 register: table,
                 active_operations: ActiveOperations::default(),
                 sleep_detector: ProcessPauseDetector::default(),
@@ -82,7 +82,7 @@ impl LocalGuardBackend {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, LocalBackendState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LocalGuardState> {
         // A poisoned lock does no harm: every change of the state is one call that keeps its invariants.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();

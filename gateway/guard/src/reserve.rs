@@ -206,7 +206,7 @@ impl ReservedOperation {
     pub(crate) fn completion_update(
         &self,
         answer: StoredResponse,
-        journal: &plan::JournalSettings,
+        journal: &plan::IdempotencyJournalSettings,
     ) -> JournalUpdate {
         let guard = &self.reservation.guard;
         let finals = [&journal.final_statuses[..], &self.request.operation.finals].concat();

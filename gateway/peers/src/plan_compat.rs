@@ -30,7 +30,7 @@ use fencegate_policies::{
     plan_digest::{PublishedFencedRoute, PublishedLockRules, RouteIdentity},
 };
 use fencegate_zookeeper::session::plan_publication::{
-    PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PlanConflictHandler, PublishedPlanBytes,
+    PeerPlanPublication, PeerPlanPublicationOrder, PeerPlanStatus, PlanConflictHandler, PublishedPlanBytes,
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -241,7 +241,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
         // The plan can always be read, because this build has written it.
         let Some(known) = state.parse_plan(ours) else { return };
         let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
-        for other in others.iter().filter(|other| other.age != PeerPlanPrecedence::Younger) {
+        for other in others.iter().filter(|other| other.age != PeerPlanPublicationOrder::Younger) {
             for at in state.differing_routes(ours, &known, other).iter() {
                 because.entry(known.indices[*at]).or_default().insert(other.gateway.clone());
             }
@@ -271,7 +271,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
                     && pattern.is_none_or(|pattern| leases.is_lease_pattern_granted(pattern))
             };
             let mut compared = HashSet::new();
-            for other in others.iter().filter(|other| other.age == PeerPlanPrecedence::Younger) {
+            for other in others.iter().filter(|other| other.age == PeerPlanPublicationOrder::Younger) {
                 let unlike = state.differing_routes(ours, &now, other);
                 // Only routes that stay and are served matter: requests of the other routes are over, and a route
                 // that is refused already may stay refused.

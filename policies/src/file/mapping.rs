@@ -150,14 +150,14 @@ impl<'n> MappingReader<'n> {
             let scalar = |item: &'n YamlNode| match &item.value {
                 YamlNodeValue::Scalar(scalar) => Some(Ok(scalar)),
                 YamlNodeValue::Unset => None,
-                _ => Some(Err(suggest_value_lists(name))),
+                _ => Some(Err(expected_mapping_of_lists_error(name))),
             };
             let scalars: Result<Vec<&YamlScalar>, Diagnostic> =
                 items.iter().map(scalar).collect::<Option<Vec<_>>>()?.into_iter().collect();
             let read = scalars.and_then(|scalars| read(&key.text, &scalars));
             read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
         };
-        self.parse_entries(name, one, suggest_value_lists)
+        self.parse_entries(name, one, expected_mapping_of_lists_error)
     }
 
     /// The items of a list; `None` if the field is absent or no list.
@@ -336,7 +336,7 @@ impl<'n> MappingReader<'n> {
     }
 }
 
-fn suggest_value_lists(name: &str) -> Diagnostic {
+fn expected_mapping_of_lists_error(name: &str) -> Diagnostic {
     let message = format!("`{name}` is a mapping of names to values, or to lists of values");
     Diagnostic::new(DiagnosticCode::WrongShape, message)
         .with_remedy(format!("write `{name}: {{/name: value}}`, or `{{/name: [value, value]}}`"))

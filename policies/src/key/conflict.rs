@@ -130,7 +130,7 @@ fn compare(
             let reads_json = wanted.iter().any(|wanted| wanted.own == ParameterLocation::Json);
             let unless_json =
                 |other| if reads_json { KeyValuesToCompare::default() } else { compared(other) };
-            compared(ParameterLocation::Wrapped).check_wrapped(content.bytes)?;
+            compared(ParameterLocation::Wrapped).check_nested_members(content.bytes)?;
             content.compare(
                 &unless_json(ParameterLocation::Form),
                 &compared(ParameterLocation::Json),
@@ -386,7 +386,7 @@ impl<'t> KeyValuesToCompare<'_, 't> {
     }
 
     /// Checks the JSON body from which the values are taken: an object in it may have members of the same names.
-    fn check_wrapped(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
+    fn check_nested_members(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
         }

@@ -31,7 +31,7 @@ pub struct GuardPlan {
     pub enforce: Enforcement,
     /// The keys that verify tickets; `None` if no tickets are required.
     pub tickets: Option<TicketVerificationKeys>,
-    pub journal: JournalSettings,
+    pub journal: IdempotencyJournalSettings,
 }
 
 /// The store of watermarks and journal.
@@ -67,7 +67,7 @@ words! { MissingFencingTokenPolicy { Refuse = "refuse", Observe = "observe" } }
 
 /// The settings for operations of `once`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JournalSettings {
+pub struct IdempotencyJournalSettings {
     /// The time for which a finished operation is stored if its gateway does not set it. Default 24 h.
     pub keep: Duration,
     /// The most bytes of a response body that are stored for a replay; 0 stores none. Default 64 KiB.

@@ -80,7 +80,7 @@ struct GatewayError {
 }
 
 /// One request about a lease.
-pub(crate) struct GatewayRequest<'q> {
+pub(crate) struct LeaseApiRequest<'q> {
     pub(crate) method: Method,
     /// The path below `/.fencegate/v1/leases`.
     pub(crate) path: String,
@@ -222,7 +222,7 @@ impl GatewayConnection {
     /// the same.
     pub(crate) async fn ask(
         &mut self,
-        question: &GatewayRequest<'_>,
+        question: &LeaseApiRequest<'_>,
         limit: impl Future<Output = ()>,
     ) -> Result<GatewayResponse, Unanswered> {
         let answer = tokio::select! {
@@ -257,7 +257,10 @@ impl GatewayConnection {
         }
     }
 
-    async fn ask_repeatedly(&mut self, question: &GatewayRequest<'_>) -> Result<GatewayResponse, Unanswered> {
+    async fn ask_repeatedly(
+        &mut self,
+        question: &LeaseApiRequest<'_>,
+    ) -> Result<GatewayResponse, Unanswered> {
         match self.ask_current(question).await {
             // The request may have taken effect. If it granted a lease that we do not know of, later requests would
             // wait for our own lease.
@@ -266,7 +269,7 @@ impl GatewayConnection {
         }
     }
 
-    async fn ask_current(&mut self, question: &GatewayRequest<'_>) -> Result<GatewayResponse, Unanswered> {
+    async fn ask_current(&mut self, question: &LeaseApiRequest<'_>) -> Result<GatewayResponse, Unanswered> {
         if let Some(open) = self.open.take()
             && let Ok(answer) = self.exchange(open, question).await
         {
@@ -279,7 +282,7 @@ impl GatewayConnection {
     async fn exchange(
         &mut self,
         mut open: OpenConnection,
-        question: &GatewayRequest<'_>,
+        question: &LeaseApiRequest<'_>,
     ) -> Result<GatewayResponse, Unanswered> {
         open.questions.ready().await?;
         let answer = open.questions.send_request(self.request(question)?).await?;
@@ -292,7 +295,7 @@ impl GatewayConnection {
         Ok(GatewayResponse { status, retry_after, body })
     }
 
-    fn request(&self, question: &GatewayRequest<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+    fn request(&self, question: &LeaseApiRequest<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
         let host = &self.gateways.gateways[self.current].host;
         let path = format!("{PREFIX}{}", question.path);
         let mut request = Request::builder().method(&question.method).uri(path).header(HOST, host);

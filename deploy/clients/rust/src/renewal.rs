@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     error::{AcquireError, ReleaseError},
-    gateway_connection::{GatewayConnection, GatewayRequest, GatewayResponse, GatewaySet, Unanswered},
+    gateway_connection::{GatewayConnection, GatewayResponse, GatewaySet, LeaseApiRequest, Unanswered},
     lease::{Lease, LeaseHandle, LeaseIdentity, Releasing},
     lease_clock::{BootInstant, SharedLeaseClock},
     lease_json::{LeaseRequestBody, LeaseResponseBody},
@@ -146,7 +146,7 @@ impl PendingLeaseRequest {
         let name = random_name();
         let path = String::new();
         let question =
-            GatewayRequest { method: Method::POST, path, lease: None, name: Some(&name), in_queue, body };
+            LeaseApiRequest { method: Method::POST, path, lease: None, name: Some(&name), in_queue, body };
         let (mut answer, mut asked) = self.ask_until_decided(line, &question).await?;
         loop {
             let document: LeaseResponseBody = match answer.status {
@@ -180,7 +180,7 @@ impl PendingLeaseRequest {
     async fn ask_until_decided(
         &self,
         line: &mut GatewayConnection,
-        question: &GatewayRequest<'_>,
+        question: &LeaseApiRequest<'_>,
     ) -> Result<(GatewayResponse, BootInstant), AcquireError> {
         let longest = Duration::from_millis(self.asked.wait_ms.unwrap_or_default()).saturating_add(ANSWER);
         let limit = Instant::now().checked_add(longest);
@@ -447,9 +447,9 @@ impl LeaseHandle {
         Some(Self { reference: document.reference.as_str().into(), id })
     }
 
-    fn question(&self, method: Method, below: &str) -> GatewayRequest<'_> {
+    fn question(&self, method: Method, below: &str) -> LeaseApiRequest<'_> {
         let path = format!("/{}{below}", self.reference);
-        GatewayRequest {
+        LeaseApiRequest {
             method,
             path,
             lease: Some(&self.id),
@@ -459,12 +459,12 @@ impl LeaseHandle {
         }
     }
 
-    fn renewal(&self) -> GatewayRequest<'_> {
+    fn renewal(&self) -> LeaseApiRequest<'_> {
         self.question(Method::POST, "/renew")
     }
 
     /// A request that is answered when the lease has changed since revision `seen`, or after `seconds`.
-    fn watch(&self, seen: u64, seconds: u64) -> GatewayRequest<'_> {
+    fn watch(&self, seen: u64, seconds: u64) -> LeaseApiRequest<'_> {
         self.question(Method::GET, &format!("?watch={seconds}&seen={seen}"))
     }
 }

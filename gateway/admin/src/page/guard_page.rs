@@ -12,8 +12,8 @@ use fencegate_process::registry::MetricSnapshot;
 use super::{
     forms::{ResolveForm, ResolveOperationPage, check_confirmation, not_in_doubt_error},
     layout::{
-        CounterRow, ErrorPage, FlashMessage, HtmlPage, ProcessStatus, Tile, UnresolvedOperationRow, VERSION,
-        asset_routes, format_millis, format_now, format_time, format_unix_seconds,
+        CounterRow, ErrorPage, FlashMessage, HtmlPage, ProcessStatusBadge, Tile, UnresolvedOperationRow,
+        VERSION, asset_routes, format_millis, format_now, format_time, format_unix_seconds,
     },
 };
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 struct GuardOverviewPage {
     version: &'static str,
     at: String,
-    state: ProcessStatus,
+    state: ProcessStatusBadge,
     note: Option<&'static str>,
     tiles: Vec<Tile>,
     operations: Result<Vec<UnresolvedOperationRow>, String>,
@@ -85,18 +85,18 @@ async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<Flash
     HtmlPage(page).into_response()
 }
 
-fn process_status(seen: &GuardAdminState) -> ProcessStatus {
+fn process_status(seen: &GuardAdminState) -> ProcessStatusBadge {
     if seen.process.drain.is_cancelled() {
-        return ProcessStatus { word: "draining", class: "warn", why: None };
+        return ProcessStatusBadge { word: "draining", class: "warn", why: None };
     }
     if !seen.guard.is_store_available() {
-        return ProcessStatus { word: "away", class: "bad", why: Some(AWAY.into()) };
+        return ProcessStatusBadge { word: "away", class: "bad", why: Some(AWAY.into()) };
     }
     match seen.guard.quarantine() {
-        None => ProcessStatus { word: "ready", class: "good", why: None },
+        None => ProcessStatusBadge { word: "ready", class: "good", why: None },
         Some(closed) => {
             let why = quarantine_text(closed, seen.guard.now());
-            ProcessStatus { word: "quarantine", class: "warn", why: Some(why) }
+            ProcessStatusBadge { word: "quarantine", class: "warn", why: Some(why) }
         }
     }
 }

@@ -104,7 +104,7 @@ pub(super) fn format_unix_seconds(seconds: u64) -> String {
 }
 
 /// The state of the process in one word.
-pub(super) struct ProcessStatus {
+pub(super) struct ProcessStatusBadge {
     pub(super) word: &'static str,
     pub(super) class: &'static str,
     pub(super) why: Option<String>,

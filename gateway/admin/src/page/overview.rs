@@ -20,7 +20,9 @@ use tokio::task::spawn_blocking;
 
 use super::{
     forms::operation_row,
-    layout::{CounterRow, ProcessStatus, Tile, UnresolvedOperationRow, VERSION, format_millis, format_now},
+    layout::{
+        CounterRow, ProcessStatusBadge, Tile, UnresolvedOperationRow, VERSION, format_millis, format_now,
+    },
     peers::peer_page_url,
     plot::Plot,
 };
@@ -36,7 +38,7 @@ pub(super) struct OverviewPage {
     name: Arc<str>,
     version: &'static str,
     at: String,
-    state: ProcessStatus,
+    state: ProcessStatusBadge,
     note: Option<&'static str>,
     /// The problems apart from the sessions: a process may be ready although its requests fail.
     troubles: Vec<RunbookIssue>,
@@ -187,13 +189,13 @@ impl OverviewPage {
     }
 }
 
-fn process_status(seen: &GatewayAdminState) -> ProcessStatus {
+fn process_status(seen: &GatewayAdminState) -> ProcessStatusBadge {
     match seen.not_ready_reason() {
-        None => ProcessStatus { word: "ready", class: "good", why: None },
+        None => ProcessStatusBadge { word: "ready", class: "good", why: None },
         Some(why) if seen.process.drain.is_cancelled() => {
-            ProcessStatus { word: "draining", class: "warn", why: Some(why) }
+            ProcessStatusBadge { word: "draining", class: "warn", why: Some(why) }
         }
-        Some(why) => ProcessStatus { word: "not ready", class: "bad", why: Some(why) },
+        Some(why) => ProcessStatusBadge { word: "not ready", class: "bad", why: Some(why) },
     }
 }
 

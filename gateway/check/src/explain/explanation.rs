@@ -171,7 +171,7 @@ pub struct LockExplanation {
     /// The client for which they are counted, as far as it was verified; absent if its address counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_client: Option<String>,
-    pub hold: HoldExplanation,
+    pub hold: LockReuseExplanation,
     /// `optional` or `required` for requests under the lease of a client. Absent if such requests are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<&'static str>,
@@ -194,7 +194,7 @@ pub struct ExplainedKey {
 /// The time for which a key is kept after its request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
-pub enum HoldExplanation {
+pub enum LockReuseExplanation {
     Strict,
     Cached { linger: String, max_local: u32, max_hold: String, max_tenure: String },
 }

@@ -64,7 +64,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     explanation::{
-        ExplainedKey, HoldExplanation, LockExplanation, MatchedRouteConfig, OperationExplanation,
+        ExplainedKey, LockExplanation, LockReuseExplanation, MatchedRouteConfig, OperationExplanation,
         RefusalExplanation, RequestExplanation, RespelledRequestExplanation, RespellingOutcome,
         UpstreamExplanation,
     },
@@ -277,11 +277,11 @@ fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRu
     gateway.peer.is_some() && fence.forward == PeerForwardPolicy::Holder && exclusive && in_full && !switches
 }
 
-fn explain_hold(fence: &FenceRule) -> HoldExplanation {
+fn explain_hold(fence: &FenceRule) -> LockReuseExplanation {
     match fence.hold {
-        LockReusePolicy::Strict => HoldExplanation::Strict,
+        LockReusePolicy::Strict => LockReuseExplanation::Strict,
         LockReusePolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
-            HoldExplanation::Cached {
+            LockReuseExplanation::Cached {
                 linger: format_duration(linger),
                 max_local,
                 max_hold: format_duration(max_hold),

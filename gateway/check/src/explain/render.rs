@@ -7,7 +7,8 @@ use fencegate_process::display::sanitize;
 use serde_json::Value;
 
 use super::explanation::{
-    HoldExplanation, LockExplanation, MatchedRouteConfig, RequestExplanation, RespelledRequestExplanation,
+    LockExplanation, LockReuseExplanation, MatchedRouteConfig, RequestExplanation,
+    RespelledRequestExplanation,
 };
 
 fn write_line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
@@ -207,8 +208,8 @@ impl Display for LockExplanation {
             write_line(f, "share_client", client)?;
         }
         match &self.hold {
-            HoldExplanation::Strict => write_line(f, "hold", "strict")?,
-            HoldExplanation::Cached { linger, max_local, max_hold, max_tenure } => write_line(
+            LockReuseExplanation::Strict => write_line(f, "hold", "strict")?,
+            LockReuseExplanation::Cached { linger, max_local, max_hold, max_tenure } => write_line(
                 f,
                 "hold",
                 format_args!(

@@ -22,7 +22,7 @@ use super::{
         PostgresOperationLock,
     },
     request::{AdmitKind, DbReply, DbRequest},
-    request_queue::PendingDbReply,
+    request_queue::CancelOnDropReply,
 };
 
 impl PostgresStore {
@@ -206,7 +206,7 @@ impl PostgresStore {
             Err(_) => Err(PostgresError::Timeout),
             Ok(Err(_gone)) => Err(PostgresError::Unreachable("this guard is leaving".into())),
             // Received and returned in one step, so that the reply is not lost in between.
-            Ok(Ok(answer)) => answer.map(PendingDbReply::accept),
+            Ok(Ok(answer)) => answer.map(CancelOnDropReply::accept),
         }
     }
 

@@ -36,7 +36,7 @@ struct DbRequestQueueState {
 #[derive(Debug)]
 pub(super) struct PendingDbRequest {
     pub(super) item: DbRequest,
-    reply: Option<oneshot::Sender<Result<PendingDbReply, PostgresError>>>,
+    reply: Option<oneshot::Sender<Result<CancelOnDropReply, PostgresError>>>,
     /// Whether the request was sent before, and its reply was lost.
     pub(super) again: bool,
 }
@@ -44,7 +44,7 @@ pub(super) struct PendingDbRequest {
 /// A reply on its way to its caller. If the caller has gone, the reply is dropped unread, and the registration that
 /// it reports is released.
 #[derive(Debug)]
-pub(super) struct PendingDbReply {
+pub(super) struct CancelOnDropReply {
     answer: DbReply,
     cancel: Option<CancelOnDrop>,
 }
@@ -63,7 +63,7 @@ impl DbRequestQueue {
     pub(super) fn enqueue(
         &self,
         item: DbRequest,
-    ) -> oneshot::Receiver<Result<PendingDbReply, PostgresError>> {
+    ) -> oneshot::Receiver<Result<CancelOnDropReply, PostgresError>> {
         let (reply, answer) = oneshot::channel();
         self.push(PendingDbRequest { item, reply: Some(reply), again: false });
         answer
@@ -180,7 +180,7 @@ impl PendingDbRequest {
         let Some(reply) = self.reply else { return };
         let back = registered.then(|| CancelOnDrop { backlog: queue.clone(), item: Some(self.item) });
         // If the reply cannot be sent, it is dropped, and the drop releases the registration.
-        drop(reply.send(Ok(PendingDbReply { answer, cancel: back })));
+        drop(reply.send(Ok(CancelOnDropReply { answer, cancel: back })));
     }
 
     /// Reports the failure to the caller. Nothing is left to be sent.
@@ -248,7 +248,7 @@ impl PendingDbRequest {
     }
 }
 
-impl PendingDbReply {
+impl CancelOnDropReply {
     /// The caller accepts the reply, so a registration stays.
     pub(super) fn accept(mut self) -> DbReply {
         if let Some(back) = &mut self.cancel {
@@ -372,7 +372,7 @@ mod tests {
         let refused = PostgresError::Timeout;
         let mut pending = queue.next_batch(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
         pending = pending.reject_into_cleanup(&refused).expect("the key is still in flight");
-        assert_eq!(told.await.expect("told").map(PendingDbReply::accept), Err(refused.clone()));
+        assert_eq!(told.await.expect("told").map(CancelOnDropReply::accept), Err(refused.clone()));
         assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));
         pending = pending.reject_into_cleanup(&refused).expect("the key is still in flight");
         assert!(matches!(&pending.item, DbRequest::End { operation: None, .. }));

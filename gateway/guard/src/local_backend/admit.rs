@@ -7,7 +7,7 @@ use fencegate_guard_store::{
 };
 use fencegate_process::clock::BootInstant;
 
-use super::{LocalBackendState, LocalGuardBackend};
+use super::{LocalGuardBackend, LocalGuardState};
 use crate::backend_types::{
     AdmitCheckResult, AdmitFirstOrRetry, AdmittedDispatchId, AdmittedOrBlocked, DispatchSendRecord,
     OperationReservationHandle, OperationToAdmit,
@@ -112,7 +112,7 @@ impl LocalGuardBackend {
     /// Submits the raised watermarks even if the claim is refused, because its token was announced.
     fn check_and_submit(
         &self,
-        state: &mut LocalBackendState,
+        state: &mut LocalGuardState,
         claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
         mut changes: Vec<StoreMutation>,
@@ -135,7 +135,7 @@ impl LocalGuardBackend {
     /// before the returned position is durable.
     fn submit(
         &self,
-        state: &mut LocalBackendState,
+        state: &mut LocalGuardState,
         claim: &PresentedDispatch,
         watermarks: Vec<StoreMutation>,
         entry: Option<OperationToAdmit<'_>>,

@@ -12,7 +12,7 @@ use fencegate_guard_store::{
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::sleep;
 
-use super::{LocalBackendState, LocalGuardBackend};
+use super::{LocalGuardBackend, LocalGuardState};
 
 impl LocalGuardBackend {
     pub(crate) fn start_pause_detection(&self) {
@@ -113,7 +113,7 @@ impl LocalGuardBackend {
     /// Sets the gauges.
     pub(crate) fn update_gauges(&self) {
         let (doubts, silent, keys, at_work, quarantine) = {
-            let LocalBackendState { register: table, now, .. } = &*self.lock();
+            let LocalGuardState { register: table, now, .. } = &*self.lock();
             let quarantine = table.quarantine(*now);
             (
                 table.doubt_count(),
@@ -175,7 +175,7 @@ impl LocalGuardBackend {
             }
         }
         let stop = {
-            let LocalBackendState { register: table, now, .. } = &*self.lock();
+            let LocalGuardState { register: table, now, .. } = &*self.lock();
             clean_shutdown(table, *now, self.time.max_completion_delay(*now))
         };
         let mut last = self.store_time_change();

@@ -29,7 +29,7 @@ const BOOKED: (&str, &str) = ("\"book/{path.id}\"", "\"page/{path.id}\"");
 const LEASES: &str = "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"book/*\", \"shelf/*\"]}]}\nupstreams:\n";
 const ALLOWED: (&str, &str) = ("upstreams:\n", "allow_mixed: true\nupstreams:\n");
 
-fn peer_session(name: &str, age: PeerPlanPrecedence, says: &PublishedPlanBytes) -> PeerPlanPublication {
+fn peer_session(name: &str, age: PeerPlanPublicationOrder, says: &PublishedPlanBytes) -> PeerPlanPublication {
     PeerPlanPublication { gateway: name.to_owned(), age, says: PeerPlanStatus::Published(says.clone()) }
 }
 
@@ -72,7 +72,7 @@ fn younger_session_refuses_incompatible_routes() {
         [RouteCompatibility::Unknown, RouteCompatibility::Unknown],
         "nobody has looked yet"
     );
-    let [older, younger] = [PeerPlanPrecedence::Older, PeerPlanPrecedence::Younger]
+    let [older, younger] = [PeerPlanPublicationOrder::Older, PeerPlanPublicationOrder::Younger]
         .map(|age| peer_session("gw-2", age, &theirs));
     assert_eq!(
         case.judge(&ours, &[younger]),
@@ -102,9 +102,9 @@ fn unreadable_plan_counts_as_incompatible() {
         PeerPlanStatus::Incompatible,
     ] {
         let younger = [RouteCompatibility::Compatible, RouteCompatibility::Compatible];
-        assert_eq!(case.judge(&ours, &[of(PeerPlanPrecedence::Younger, says.clone())]), younger);
-        assert_eq!(case.judge(&ours, &[of(PeerPlanPrecedence::Older, says.clone())]), all);
-        assert_eq!(case.judge(&ours, &[of(PeerPlanPrecedence::Legacy, says)]), all);
+        assert_eq!(case.judge(&ours, &[of(PeerPlanPublicationOrder::Younger, says.clone())]), younger);
+        assert_eq!(case.judge(&ours, &[of(PeerPlanPublicationOrder::Older, says.clone())]), all);
+        assert_eq!(case.judge(&ours, &[of(PeerPlanPublicationOrder::Legacy, says)]), all);
     }
 }
 
@@ -113,7 +113,7 @@ fn unreadable_plan_counts_as_incompatible() {
 fn allowed_mismatch_is_compatible_with_all() {
     let case = PlanCompatCase::new(&[ALLOWED]);
     let ours = publication(&[]);
-    let older = peer_session("gw-2", PeerPlanPrecedence::Older, &publication(&[PAY]));
+    let older = peer_session("gw-2", PeerPlanPublicationOrder::Older, &publication(&[PAY]));
     assert_eq!(case.judge(&ours, &[older]), [RouteCompatibility::Compatible, RouteCompatibility::Compatible]);
     case.agreement.apply_mixed_plan_policy(&gateway(&[]));
     assert_eq!(case.compatibilities(), [incompatible_with("gw-2"), RouteCompatibility::Compatible]);
@@ -126,7 +126,7 @@ fn switch_requires_compatible_remaining_routes() {
     let case = PlanCompatCase::new(&[]);
     let ours = publication(&[]);
     let next = publication(&[BOOKED]);
-    let pay = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[PAY]));
+    let pay = peer_session("gw-2", PeerPlanPublicationOrder::Younger, &publication(&[PAY]));
     case.judge(&ours, slice::from_ref(&pay));
     let reason = case
         .agreement
@@ -139,11 +139,11 @@ fn switch_requires_compatible_remaining_routes() {
         "nothing has changed"
     );
     // A route that the next plan does not have may be incompatible, because its requests are over.
-    let book = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[BOOKED]));
+    let book = peer_session("gw-2", PeerPlanPublicationOrder::Younger, &publication(&[BOOKED]));
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[book]), Ok(()));
     assert_eq!(case.compatibilities(), [RouteCompatibility::Compatible, RouteCompatibility::Unknown]);
     // A route that is refused before the switch may stay refused.
-    let older = peer_session("gw-3", PeerPlanPrecedence::Older, &publication(&[PAY]));
+    let older = peer_session("gw-3", PeerPlanPublicationOrder::Older, &publication(&[PAY]));
     case.judge(&ours, &[older.clone(), pay.clone()]);
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[older, pay]), Ok(()));
 }
@@ -165,7 +165,7 @@ fn leased_key_blocks_incompatible_switch() {
             PlanCompatRegistry::publication(plan),
         )
     });
-    let book = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[leased, four]));
+    let book = peer_session("gw-2", PeerPlanPublicationOrder::Younger, &publication(&[leased, four]));
     let key = |text| ResourceKey::parse(text).expect("a key");
     let turns = |next: &(PublishedLockRules, PublishedPlanBytes), held: &[&'static str]| {
         case.agreement.set_leases(&next.0, held.iter().map(|text| key(text)).collect());
@@ -195,7 +195,7 @@ fn granted_pattern_blocks_incompatible_switch() {
     let permits = ("\"book/{path.id}\"", "\"book/{path.id}\", permits: 3");
     let book = peer_session(
         "gw-2",
-        PeerPlanPrecedence::Younger,
+        PeerPlanPublicationOrder::Younger,
         &publication(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]),
     );
     case.judge(&ours, slice::from_ref(&book));

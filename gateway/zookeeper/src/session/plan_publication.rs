@@ -18,13 +18,13 @@ pub struct PublishedPlanBytes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerPlanPublication {
     pub gateway: String,
-    pub age: PeerPlanPrecedence,
+    pub age: PeerPlanPublicationOrder,
     pub says: PeerPlanStatus,
 }
 
 /// Whether another gateway's plan was published before or after the plan of this gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerPlanPrecedence {
+pub enum PeerPlanPublicationOrder {
     /// The peer's plan was published before the plan of this gateway. The peer may not have seen the plan of this
     /// gateway, so this gateway has to give way.
     Older,

@@ -19,7 +19,7 @@ use super::{
     paths::{PlanPartName, ZkPaths},
     plan_nodes,
     plan_publication::{
-        PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PublishedPlanBytes, PublishedPlanState,
+        PeerPlanPublication, PeerPlanPublicationOrder, PeerPlanStatus, PublishedPlanBytes, PublishedPlanState,
     },
 };
 
@@ -222,8 +222,11 @@ pub(super) async fn compare_peer_plans(
         for (member, seen) in by.iter().zip(seen) {
             // If the node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
-            let age =
-                if seen.czxid < since { PeerPlanPrecedence::Older } else { PeerPlanPrecedence::Younger };
+            let age = if seen.czxid < since {
+                PeerPlanPublicationOrder::Older
+            } else {
+                PeerPlanPublicationOrder::Younger
+            };
             others.push(PeerPlanPublication {
                 gateway: gateway_name(member).to_owned(),
                 age,
@@ -284,7 +287,7 @@ async fn find_mismatched_legacy_peers(
         }
         blind.push(PeerPlanPublication {
             gateway: gateway_name(member).to_owned(),
-            age: PeerPlanPrecedence::Legacy,
+            age: PeerPlanPublicationOrder::Legacy,
             says: PeerPlanStatus::Incompatible,
         });
     }

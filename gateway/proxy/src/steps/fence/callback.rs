@@ -10,7 +10,7 @@ use fencegate_lock::manager::call_chain::NestedCallbackError;
 use fencegate_refusal::Refusal;
 
 use super::{
-    forwarding::{SoleHolderRefusalTexts, forward_to_member},
+    forwarding::{RequiredPeerRefusalTexts, forward_to_member},
     held_lock::{HeldLock, JoinedTenure},
     lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::deadlock_refusal,
@@ -51,7 +51,7 @@ async fn forward_to_holder<N: Network>(
     let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
         return Err(Refusal::from_callback_error(NestedCallbackError::NotHeld));
     };
-    let holder = SoleHolderRefusalTexts {
+    let holder = RequiredPeerRefusalTexts {
         gateway: "the gateway of its caller",
         session_over: "the session of its caller's lock is over",
         no_forwarder: "its caller has come through another gateway, and the policy has no `peer`",

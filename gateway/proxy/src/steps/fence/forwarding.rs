@@ -85,7 +85,7 @@ pub(super) async fn wait_or_forward<N: Network>(
 }
 
 /// The words for another gateway in the refusals of a request that only that gateway can serve.
-pub(super) struct SoleHolderRefusalTexts {
+pub(super) struct RequiredPeerRefusalTexts {
     /// The gateway, as the subject of a sentence.
     pub(super) gateway: &'static str,
     /// The detail when the session of that gateway is over, so that no gateway can serve the request any more.
@@ -106,9 +106,9 @@ pub(super) async fn forward_to_member<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     member: &str,
     left: impl FnOnce() -> Duration,
-    holder: SoleHolderRefusalTexts,
+    holder: RequiredPeerRefusalTexts,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let SoleHolderRefusalTexts { gateway, session_over, no_forwarder, unavailable } = holder;
+    let RequiredPeerRefusalTexts { gateway, session_over, no_forwarder, unavailable } = holder;
     let fence = wait.fence;
     let Some(forwarder) = &fence.forwarder else { return Err(unavailable(no_forwarder.into())) };
     let route = match fence.gateway.locks.locate_member(member.to_owned()).await {

@@ -8,7 +8,7 @@ use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    forwarding::{SoleHolderRefusalTexts, forward_to_member},
+    forwarding::{RequiredPeerRefusalTexts, forward_to_member},
     held_lock::{HeldLock, JoinedTenure, keys_with_permit},
     lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::LockingRequest,
@@ -71,7 +71,7 @@ async fn forward_to_lease_holder<N: Network>(
     }
     let deadline = wait.deadline;
     let left = || deadline.saturating_duration_since(Instant::now());
-    let issuer = SoleHolderRefusalTexts {
+    let issuer = RequiredPeerRefusalTexts {
         gateway: "the gateway that holds the lease",
         session_over,
         no_forwarder: "another gateway holds the lease, and the policy has no `peer`",

@@ -40,7 +40,8 @@ fn load_plan(text: &str) -> GatewayPlan {
     plan.expect("sound")
 }
 
-/// Ten thousand routes are loaded, found and compared.
+/// A plan of ten thousand routes can be loaded, each route can be looked up by a request, and the plan can be compared with
+/// another one.
 #[test]
 fn ten_thousand_routes_load_and_compare() {
     let plan = load_plan(&policy(MANY, "order"));

@@ -30,7 +30,7 @@ async fn database() -> TestDatabase {
     tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic")
 }
 
-/// A guard with a store in a file, and the one that is to go on with it in a database.
+/// A guard whose store is a file, and a second guard that takes that store over into a database.
 struct MigrationFixture {
     beside: GuardFixture,
     sharing: SharedDatabase,

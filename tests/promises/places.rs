@@ -80,7 +80,8 @@ async fn trusted_proxy_has_no_connection_share() {
         told.push(tokio::spawn(async move { client.send(&TestRequest::get(path)).await }));
         site.origin.wait_for_request(path, 1).await;
     }
-    // Every connection has a request. The client behind the proxy may have sent a POST, so it must not be refused.
+    // A request is in progress on every connection. The client behind the proxy may already have sent a POST, so the
+    // gateway must not refuse the fifth connection.
     let mut fifth = connect("127.0.0.2", &gateway).await.expect("listens");
     let waits = tokio::spawn(async move { send_get(&mut fifth).await });
     tokio::time::sleep(QUIET).await;

@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(list.survivor.len(), 1);
     }
 
-    /// An entry explains as many surviving changes of its file as `times` says. One more is unexplained.
+    /// An entry of the list of accepted mutants covers at most `times` surviving mutants of its file. A further one is
+    /// reported as unexplained.
     #[test]
     fn survivor_explains_given_count_only() {
         let line = "a.rs:7:9: replace | with ^ in hex";

@@ -64,7 +64,7 @@ impl SyscallFaults {
     /// Ends the faults, and returns the number of calls that had one.
     pub async fn detach(self) -> usize {
         let over = move || {
-            // On SIGTERM, `strace` detaches from the process before it ends.
+            // On SIGTERM, `strace` first detaches from the traced process, which goes on, and then exits.
             drop(self.0.signal(Signal::TERM));
             self.0.wait(PATIENCE);
             self.0.wait_output_end(PATIENCE / 10);

@@ -33,7 +33,7 @@ pub(crate) enum ParseOrderError {
     Operation,
     #[error("an amount or quantity is a whole number from 1 to {MOST}")]
     Amount,
-    #[error("a transfer is between two accounts")]
+    #[error("a transfer needs two different accounts")]
     ToItself,
 }
 

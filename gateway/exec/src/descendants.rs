@@ -154,7 +154,7 @@ mod tests {
         let mut parent = sleep();
         let process = Pid::from_child(&stranger);
         let of = Pid::from_child(&parent);
-        // The id of a process that never had this child.
+        // `of` is the id of a process that never was the parent of this child, as after a reuse of ids.
         let below = DescendantProcesses { root: of, excluded: None, group: None };
         below.signal_one(process, of, Signal::TERM);
         let ours = DescendantProcesses { root: getpid(), excluded: None, group: None };

@@ -50,7 +50,7 @@ pub struct StaleDispatch {
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The store is a database. It is backed up by the database's own tools, for all guards at once.
-    #[error("the store is a database that guards share")]
+    #[error("the store is a database, which the tools of the database back up for all guards")]
     Shared,
     #[error(transparent)]
     Copy(#[from] StoreBackupError),

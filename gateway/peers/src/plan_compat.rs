@@ -382,7 +382,8 @@ impl PlanCompatState {
         })
     }
 
-    /// The routes that some session refuses, by name, with the gateways that cause the refusal.
+    /// The routes that are refused under at least one ZooKeeper session of this gateway, by name, with the gateways whose
+    /// plans cause the refusal.
     fn refused_routes(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
         for (index, of) in self.sessions.values().flat_map(|verdict| &verdict.conflicts) {

@@ -187,8 +187,8 @@ impl AccessTokenVerifier {
         let verify = |set: &VerifyingKeySet| self.verify_signature(token, &payload, number, set);
         let entry = match verify(&issuer.keys.reload_and_get(now)) {
             Err(AccessTokenVerificationError::UnknownKey { .. }) => {
-                // A token out of its time is refused before its key is looked for again: no key would make it valid.
-                // Clients that slept send many of these, and the keys of such tokens are long gone.
+                // An expired or not yet valid token is refused before its key is fetched again, because no key would make it valid.
+                // Clients that were suspended send many expired tokens, and the issuer no longer publishes their keys.
                 let claims: RegisteredClaims =
                     serde_json::from_slice(&payload).map_err(|_| AccessTokenVerificationError::Claims)?;
                 TokenValidityPeriod::new(&claims)?.check(issuer.leeway, now)?;

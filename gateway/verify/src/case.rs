@@ -6,7 +6,7 @@ use super::{
     token_headers::ComparedHeaderKind,
 };
 
-/// One test of the service.
+/// One test case that is run against the service under test.
 #[derive(Debug)]
 pub struct TestCase {
     pub group: CaseGroup,

@@ -75,7 +75,7 @@ impl<'e> EnvExpander<'e> {
     }
 }
 
-/// The prefixes of sources in a key template, for a hint at a `$` that is not needed.
+/// The prefixes of sources in a key template. If a `$` precedes one of them, the error says that the `$` is superfluous.
 const SOURCES: [&str; 5] = ["path.", "query.", "header.", "host", "body:"];
 
 fn malformed_env_reference_error(rest: &str) -> Diagnostic {

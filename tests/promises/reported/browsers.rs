@@ -161,7 +161,8 @@ async fn preflight_takes_no_lock() {
         assert_allowed(&http2.send(&preflight(path, APP)).await.expect("an answer"));
         assert_eq!(site.origin.count(path), usize::from(path == "/pay/7"), "{path}: the service sees none");
     }
-    // As ordinary requests, one is locked out, and the other reaches the service, which may accept the origin.
+    // Two preflights that the gateway does not answer itself, and treats as ordinary requests: the first is refused because
+    // the lock is held; the second reaches the service, which may accept the origin.
     let refused = gateway.send(&preflight("/pay/7", "https://evil.example").field("prefer", "wait=0")).await;
     assert_eq!((refused.status, refused.field(ALLOWED)), (423, None));
     let passed = gateway.send(&preflight("/open/a", "https://evil.example")).await;

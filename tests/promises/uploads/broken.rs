@@ -30,7 +30,7 @@ use super::{
 enum CloseKind {
     Politely,
     WithReset,
-    /// Resets only the stream. The HTTP library takes `NO_ERROR` for the end of the body.
+    /// Resets only the stream, for this reason. The HTTP library reports a reset with `NO_ERROR` as a regular end of the body.
     EndingItsStream(Reason),
 }
 

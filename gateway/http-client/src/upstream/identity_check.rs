@@ -48,7 +48,7 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     fn is_trusted(&self, upstream: &Upstream, address: &ResolvedEndpoint, process: &Arc<str>) -> bool;
 }
 
-/// Tells when an address has to be checked.
+/// When the identity of the guard at an address has to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdentityCheckDue {
     /// Not now: the address was checked, or did not answer a moment ago.

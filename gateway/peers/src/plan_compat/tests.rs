@@ -138,7 +138,8 @@ fn switch_requires_compatible_remaining_routes() {
         [RouteCompatibility::Compatible, RouteCompatibility::Compatible],
         "nothing has changed"
     );
-    // A route that the next plan does not have may be incompatible, because its requests are over.
+    // A route that the next plan does not have is allowed to be incompatible: none of its requests runs any more when that
+    // plan takes effect.
     let book = peer_session("gw-2", PeerPlanPublicationOrder::Younger, &publication(&[BOOKED]));
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[book]), Ok(()));
     assert_eq!(case.compatibilities(), [RouteCompatibility::Compatible, RouteCompatibility::Unknown]);

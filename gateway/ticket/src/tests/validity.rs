@@ -12,7 +12,7 @@ fn leeway_ends_at_exact_second() {
     let expires = NOW + VALID;
     let expired = |now| Err(TicketVerificationError::Expired { expires, now });
     let future = Err(TicketVerificationError::Invalid(InvalidTenureTicketError::Future));
-    // At the second round the ticket is in the cache.
+    // In the second round the ticket is in the verifier's cache.
     for _ in 0..2 {
         assert_eq!(at(NOW - LEEWAY - 1), future);
         assert_eq!(at(NOW - LEEWAY), Ok(()));

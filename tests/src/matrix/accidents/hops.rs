@@ -40,7 +40,8 @@ pub fn instances_stand_still(lab: &mut RunEnvironment) -> BoxFuture<'_, Accident
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();
         signal_filters(lab, Signal::STOP);
-        // Send requests that take long: begun late, they would overlap with the executions that begin then.
+        // Send requests whose executions take long: if one of them begins too late, it overlaps with a newer execution, and the
+        // judge sees it.
         for path in lab.apparatus.errand.paths() {
             for gateway in 0..lab.stations.len() {
                 lab.clients.send(gateway, &path, LONG);

@@ -40,7 +40,7 @@ pub(super) struct LockingRequest {
     pub(super) listed: ActiveRequest,
 }
 
-/// The relation of a request to the locks that are held already.
+/// How a request relates to the locks that its caller already holds.
 pub(super) enum CallerLockRelation {
     /// The request shows no caller and no lease.
     NoCaller,

@@ -42,13 +42,14 @@ fn is_per_response_header(name: &HeaderName) -> bool {
     const FRAMING: [HeaderName; 2] = [header::CONTENT_LENGTH, header::TRAILER];
     // These fields are about the moment of the first answer; a replay does not change when it is repeated.
     const OF_ITS_TIME: [HeaderName; 3] = [header::DATE, header::AGE, header::RETRY_AFTER];
-    // These fields are about the connection or the request of the first answer.
-    const OF_ITS_WAY: [&str; 6] =
+    // These fields describe the connection or the request with which the recorded answer was sent, so they are not
+    // replayed.
+    const NOT_REPLAYED_FIELDS: [&str; 6] =
         ["alt-svc", "server-timing", "x-request-id", "traceparent", "tracestate", "via"];
     // `Set-Cookie` has a secret, which must not be stored in a journal and its backups.
     FRAMING.contains(name)
         || OF_ITS_TIME.contains(name)
-        || OF_ITS_WAY.contains(&name.as_str())
+        || NOT_REPLAYED_FIELDS.contains(&name.as_str())
         || *name == header::SET_COOKIE
 }
 

@@ -55,7 +55,8 @@ pub(crate) fn redis(count: usize) -> LockServers {
 /// etcd with its default settings, which wait for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
 pub(crate) fn etcd() -> LockServers {
     let [port, peer] = free_ports(2)[..] else { unreachable!("two ports") };
-    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+    let client = format!("http://127.0.0.1:{port}");
+    let peer = format!("http://127.0.0.1:{peer}");
     let mut servers = LockServers::default();
     servers.start(port, |folder| {
         format!(

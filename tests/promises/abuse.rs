@@ -174,7 +174,8 @@ async fn slow_clients_delay_no_other_client() {
     // Each kind has a gateway of its own.
     let slow = async |name, mode: &str, method, path, each| {
         let gateway = Gateway::start(&with_large(site.policy(name), &service)).await;
-        let (clients, url) = (format!("-c{SLOW}"), format!("http://{}{path}", gateway.public));
+        let clients = format!("-c{SLOW}");
+        let url = format!("http://{}{path}", gateway.public);
         let arguments = [
             mode, &clients, "-r500", "-i2", &seconds, "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t",
             method, "-u", &url,

@@ -441,7 +441,8 @@ async fn guard_files_are_checked() {
     let site = TestSite::fresh().await;
     let home = scratch::temp_dir();
     let file = TestPolicy::for_guard(site.origin.open_listener("guard"), &home.path().join("guard.redb"));
-    let (keys, public) = (home.path().join("key.json"), home.path().join("keys.json"));
+    let public = home.path().join("keys.json");
+    let keys = home.path().join("key.json");
     let keys = keys.display().to_string();
     let shown = public.display().to_string();
     assert!(command(&["keys", "new", &keys]).await.expect("started").status.success());

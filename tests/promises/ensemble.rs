@@ -119,7 +119,8 @@ async fn assert_request_survives(ensemble: &mut Ensemble, fault: EnsembleFault) 
         GatewayPair::new(ensemble, &servers, fault.session(), |policy| policy.with_linger("60s")).await;
     let counts = [session_count(ensemble, followers[0]).await, session_count(ensemble, followers[1]).await];
     let busier = usize::from(counts[1] > counts[0]);
-    let (other, survivor) = (followers[busier], followers[1 - busier]);
+    let other = followers[busier];
+    let survivor = followers[1 - busier];
     // The tree is read at a server that is never killed, so that reading needs no reconnect.
     let tree = pair.tree(ensemble, survivor).await;
     assert_eq!(pair.one.send(&TestRequest::post("/pay/7")).await.status, 200);

@@ -266,7 +266,8 @@ async fn certificates_separate_clients_across_gateways() {
         let mut client = Http1Client::on_stream(stream, gateway.public).await.expect("speaks HTTP/1.1");
         client.send(&ask.clone().field("host", "pay.example")).await.expect("answered")
     };
-    let (till, other) = (Some("till-7.example"), Some("till-8.example"));
+    let other = Some("till-8.example");
+    let till = Some("till-7.example");
     // The first gateway keeps this key, so that requests at the second one are forwarded.
     let first = send(&one, till, &pay()).await;
     assert_told(&first, 200, FencingOutcome::Done);

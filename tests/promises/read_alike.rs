@@ -90,7 +90,8 @@ async fn passing_document_is_query_to_every_parser() {
         ParserReading::Text(kinds) => kinds.is_empty() || kinds == b"query",
         ParserReading::Nothing | ParserReading::Other | ParserReading::Unreadable => true,
     };
-    let (mut passing, mut disputed) = (0, 0);
+    let mut passing = 0;
+    let mut disputed = 0;
     for row in &rows {
         let passes = reader.passes_as_graphql_query(&row.text);
         assert!(!passes || row.readings.values().all(only_reads), "{row}");

@@ -56,7 +56,8 @@ mod tests {
     fn clock_difference_needs_two_seconds() {
         let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000 + ms);
         let second = Duration::from_secs(1);
-        let (exact, whole) = (Duration::ZERO, second);
+        let exact = Duration::ZERO;
+        let whole = second;
         for (said, resolution, difference) in [
             (10_000, whole, None),
             (9_000, whole, None),

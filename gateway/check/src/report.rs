@@ -73,7 +73,9 @@ impl<'c> PolicyCheckReport<'c> {
         let errors = count(Severity::Error);
         let warnings = count(Severity::Warning);
         let diagnostics = diagnostics.iter().map(DiagnosticJson::new).collect();
-        let (hints, online, request) = (Vec::new(), None, None);
+        let hints = Vec::new();
+        let online = None;
+        let request = None;
         Self { file, kind, good: errors == 0, errors, warnings, diagnostics, hints, online, request }
     }
 }

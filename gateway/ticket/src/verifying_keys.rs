@@ -273,7 +273,8 @@ impl VerifyingKeys {
         if old.set.kids() == set.kids() {
             return;
         }
-        let (kids, was) = (set.kids().join(", "), old.set.kids().join(", "));
+        let was = old.set.kids().join(", ");
+        let kids = set.kids().join(", ");
         match &self.form {
             VerifyingKeyPurpose::Tickets | VerifyingKeyPurpose::Secret => {
                 info!(%source, kids, was, "the keys of tickets have changed")

@@ -183,7 +183,8 @@ fn fingerprint_covers_locks_only() {
 #[test]
 fn set_fingerprint_ignores_key_order() {
     let before = gateway(INVENTORY).fingerprint;
-    let (one, other) = ("sku/{body:/from |", "sku/{body:/to |");
+    let one = "sku/{body:/from |";
+    let other = "sku/{body:/to |";
     let swapped = INVENTORY.replace(one, "swap").replace(other, one).replace("swap", other);
     assert!(swapped != INVENTORY && gateway(&swapped).fingerprint == before);
     for (from, to) in [(other, one), ("mode: shared", "mode: exclusive"), ("/from", "/source")] {

@@ -527,7 +527,8 @@ mod tests {
     /// An ambiguous path is matched without decoding, and binds no variable.
     #[test]
     fn ambiguous_path_matches_without_binding() {
-        let (template, path) = (template("/v1/{rest...}"), CanonicalPath::parse("/v1/a//b"));
+        let template = template("/v1/{rest...}");
+        let path = CanonicalPath::parse("/v1/a//b");
         assert!(template.matches(&path));
         assert_eq!(PathParams::new(&template, &path).get("rest"), None);
     }

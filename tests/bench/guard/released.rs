@@ -37,7 +37,8 @@ impl BenchGuard {
         store: Option<Value>,
     ) -> BenchResult<Self> {
         let store = store.unwrap_or_else(|| new_file(run, name));
-        let (listen, service) = ("127.0.0.1:0", format!("http://{service}"));
+        let listen = "127.0.0.1:0";
+        let service = format!("http://{service}");
         let words = [run.gateway().display().to_string()];
         Self::start_on_new_store(run, &words, name, &policy_with_store(listen, &service, store), ensemble)
     }

@@ -97,7 +97,8 @@ struct BenchSite<'a> {
 
 impl BenchSite<'_> {
     fn measure_rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
-        let (port, socket) = (format!("http://{}", self.service.address), self.service.socket.clone());
+        let port = format!("http://{}", self.service.address);
+        let socket = self.service.socket.clone();
         let guard_socket = format!("unix:{}", self.run.folder().join("guard.sock").display());
         let anywhere = "127.0.0.1:0";
         match way {

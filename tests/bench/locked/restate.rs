@@ -47,7 +47,8 @@ impl RestatePackages {
     ) -> BenchResult<RestateServer> {
         let handled = process::free_address()?;
         let script = self.folder.join("account.mjs").display().to_string();
-        let (port, service) = (handled.port().to_string(), format!("http://{service}"));
+        let port = handled.port().to_string();
+        let service = format!("http://{service}");
         // Start Node in its production mode:
         // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
         let handler = ChildProcess::spawn("env", ["NODE_ENV=production", "node", &script, &port, &service])?;

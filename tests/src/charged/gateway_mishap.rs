@@ -48,7 +48,8 @@ impl GatewayFaultFixture {
         let link = ZooKeeperProxy::start(site.zookeeper).await;
         // A session timeout so long that a busy machine loses no session before the fault.
         let policy = |name| tokens.policy(&site, name).with("/zookeeper/session_timeout", "4s");
-        let (policy, other) = (policy("gw-1").with_zookeeper(link.address()), policy("gw-2"));
+        let other = policy("gw-2");
+        let policy = policy("gw-1").with_zookeeper(link.address());
         let (victim, other) = Gateway::start_both(&policy, &other).await;
         Self { site, tokens, link, policy, victim, other }
     }

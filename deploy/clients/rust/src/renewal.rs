@@ -427,7 +427,8 @@ async fn release(
 
 fn refused(status: StatusCode, answer: &GatewayResponse) -> AcquireError {
     let problem = answer.problem();
-    let (status, reason) = (status.as_u16(), problem.reason);
+    let status = status.as_u16();
+    let reason = problem.reason;
     let detail = problem.detail.unwrap_or(problem.title);
     AcquireError::Refused { status, reason, detail, retry_after: answer.retry_after }
 }

@@ -75,7 +75,8 @@ impl SampleRequest {
         if !body.is_empty() && !framed {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        let (method, target) = (method.to_owned(), target.to_owned());
+        let method = method.to_owned();
+        let target = target.to_owned();
         Ok(Self { method, target, fields: headers, body, client_name: None, claims: None })
     }
 

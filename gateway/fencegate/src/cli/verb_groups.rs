@@ -23,7 +23,8 @@ const HELP_ABOUT: &str = "Print this message, or the help of a verb.";
 /// The command, with its verbs listed in groups.
 pub(super) fn with_verb_groups(command: Command) -> Command {
     let styles = command.get_styles();
-    let (header, literal) = (*styles.get_header(), *styles.get_literal());
+    let header = *styles.get_header();
+    let literal = *styles.get_literal();
     let width = GROUPS.iter().flat_map(|(_, verbs)| *verbs).map(|verb| verb.len()).max().unwrap_or(0);
     let mut lists = String::new();
     for (heading, verbs) in GROUPS {

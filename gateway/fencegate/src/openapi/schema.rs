@@ -140,7 +140,8 @@ impl RequiredMembers {
             return;
         }
         if let Some(form) = KeyValueFormat::from_schema(document, schema) {
-            let (pointer, name) = (pointer.to_owned(), name.to_owned());
+            let pointer = pointer.to_owned();
+            let name = name.to_owned();
             self.members.push(RequiredMember { pointer, name, form });
             return;
         }

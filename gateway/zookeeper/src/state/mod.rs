@@ -142,7 +142,8 @@ impl HighestEpochTracker {
         if let (Some(served), Some(known)) = (self.installation(), &known)
             && served.uuid != meta.uuid
         {
-            let (known, highest) = (served.uuid.clone(), known.highest);
+            let highest = known.highest;
+            let known = served.uuid.clone();
             return Err(ZooKeeperRollbackError::Exchanged { known, found: meta.uuid.clone(), highest });
         }
         if let Some(mark) = &meta.suspect {

@@ -30,7 +30,8 @@ pub const USER: &str = "service";
 impl TestDatabase {
     /// Refers to an existing database, on the server whose socket is in `folder`.
     pub(super) fn new(address: SocketAddr, name: &str, folder: &Path) -> Self {
-        let (name, folder) = (name.to_owned(), folder.to_owned());
+        let name = name.to_owned();
+        let folder = folder.to_owned();
         Self { address, name, folder, schema: None, kept: Arc::default() }
     }
 

@@ -75,7 +75,8 @@ impl BodyEdits<'_> {
             found.push((format!("`{name}` also below another member, with another value"), wrapped));
         }
         if let Some(last) = steps.iter().rposition(Option::is_none) {
-            let (list, item) = (&steps[..last], &steps[last + 1..]);
+            let list = &steps[..last];
+            let item = &steps[last + 1..];
             found.push((format!("item twice in `{name}`"), self.with_item(list, item, None)));
             found.push((format!("list longer by one, `{name}`"), self.with_item(list, item, Some(&other))));
         }

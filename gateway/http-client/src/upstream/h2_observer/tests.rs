@@ -41,7 +41,8 @@ fn observe_writes(bytes: &[u8], pieces: usize) -> H2WriteState {
 /// A request counts as sent with the last byte of the frame that ends its stream, and not a byte earlier.
 #[test]
 fn request_is_sent_with_last_byte() {
-    let (open, end) = (END_HEADERS, END_HEADERS | FIRST_FLAG);
+    let open = END_HEADERS;
+    let end = END_HEADERS | FIRST_FLAG;
     let cases: [(&str, Vec<Vec<u8>>, bool); 9] = [
         ("fields only", vec![frame(HEADERS, end, 1, 20)], true),
         ("body to come", vec![frame(HEADERS, open, 1, 20)], false),

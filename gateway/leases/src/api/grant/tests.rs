@@ -45,7 +45,8 @@ impl Bench {
         key: &str,
         wait: Duration,
     ) -> impl Future<Output = Result<HeldLease, RefusalReason>> + use<> {
-        let (api, wanted) = (self.api.clone(), self.wanted(key));
+        let api = self.api.clone();
+        let wanted = self.wanted(key);
         async move {
             let name = wanted.name.as_ref().expect("each request has one");
             let delivery = match api.leases.find_repeated(&wanted.principal, name) {
